@@ -13,6 +13,7 @@ macro_rules! targets {
 
 targets! {
     audit_policy
+    backup
     builtin_kinds
     cel
     claims
@@ -20,6 +21,7 @@ targets! {
     config_files
     definitions
     denials
+    etcd_snapshot
     fields_v1
     format
     json_builtin

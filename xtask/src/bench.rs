@@ -11,7 +11,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use crate::workspace::Workspace;
+use crate::shared::workspace::Workspace;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {

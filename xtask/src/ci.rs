@@ -1,16 +1,17 @@
 //! `cargo xtask ci`: what continuous integration checks besides the tests.
 
+mod portable;
+mod publish;
+
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 
 use crate::codegen;
-use crate::portable;
-use crate::process::find_program;
-use crate::publish;
-use crate::report::Report;
+use crate::shared::process::find_program;
+use crate::shared::report::Report;
+use crate::shared::workspace::Workspace;
 use crate::tidy;
-use crate::workspace::Workspace;
 
 /// Features that the documentation of the library includes besides the default ones.
 const DOCUMENTED: &str = "steersman/anyhow,steersman/shard,steersman/strategic,steersman/webhook";

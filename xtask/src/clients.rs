@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::process::{Heard, Running, find_program, now};
-use crate::report::Report;
-use crate::steersman::{Role, Steersman};
-use crate::tally::Tally;
-use crate::tools::{self, Extent, Layer};
-use crate::workspace::{Profile, Workspace};
+use crate::shared::process::{Heard, Running, find_program, now};
+use crate::shared::report::Report;
+use crate::shared::steersman::{Role, Steersman};
+use crate::shared::tally::Tally;
+use crate::shared::tools::{self, Extent, Layer};
+use crate::shared::workspace::{Profile, Workspace};
 
 /// The directory of the suites, below the root of the workspace.
 const DIRECTORY: &str = "tests/clients";
@@ -45,6 +45,13 @@ const SUITES: &[Suite] = &[
     Suite {
         name: "controller-manager",
         extent: Extent::Short,
+        lane: Lane::Waits,
+        programs: &["bash", "go", "python3"],
+        layers: &[Layer::V35],
+    },
+    Suite {
+        name: "sample-apiserver",
+        extent: Extent::Whole,
         lane: Lane::Waits,
         programs: &["bash", "go", "python3"],
         layers: &[Layer::V35],

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::workspace::{Profile, Workspace, in_ci};
+use crate::shared::workspace::{Profile, Workspace, in_ci};
 
 /// Arguments of `steersman codegen`, for each module that is generated.
 const GENERATED: &[&[&str]] = &[

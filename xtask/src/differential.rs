@@ -9,9 +9,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 
-use crate::reference::Reference;
-use crate::steersman::{Role, Steersman};
-use crate::workspace::{Profile, Workspace};
+use crate::shared::reference::Reference;
+use crate::shared::steersman::{Role, Steersman};
+use crate::shared::workspace::{Profile, Workspace};
 
 /// The program that generates requests, or replays them.
 const GENERATOR: &str = "steersman-differential";
@@ -52,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         let reference = Reference::build(workspace)?;
         let upstream = reference.start(&scratch, &workspace.root.join(TOKENS), &data.join("pki"))?;
         generator.args(["compare", "--upstream", &upstream.address]);
-        generator.arg("--upstream-ca").arg(&upstream.certificates);
+        generator.arg("--upstream-ca").arg(&upstream.ca);
         if options.record {
             generator.arg("--record").arg(workspace.root.join(CORPUS));
         }
@@ -102,14 +102,6 @@ fn start(workspace: &Workspace, binary: &Path, scratch: &Path) -> anyhow::Result
 /// Names the server that is compared, and the accepted differences, in the arguments of the generator.
 fn name_server(generator: &mut Command, workspace: &Workspace, ours: &Steersman, data: &Path) -> anyhow::Result<()> {
     generator.args(["--token", TOKEN]).arg("--accepted").arg(workspace.root.join(ACCEPTED));
-    generator.arg("--server").arg(address(ours)?).arg("--server-ca").arg(data.join("pki/ca.crt"));
+    generator.arg("--server").arg(ours.ready.address()?).arg("--server-ca").arg(data.join("pki/ca.crt"));
     Ok(())
-}
-
-/// The address of a server in its kubeconfig.
-fn address(server: &Steersman) -> anyhow::Result<String> {
-    let path = &server.ready.kubeconfig;
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let address = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
-    Ok(address.with_context(|| format!("no server in {}", path.display()))?.to_owned())
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::process::{Heard, Running, find_program, now};
-use crate::workspace::{Workspace, executable};
+use crate::shared::process::{Heard, Running, find_program, now};
+use crate::shared::workspace::{Workspace, executable};
 
 /// The default run time of a target.
 const SECONDS: u64 = 60;

@@ -9,28 +9,20 @@ mod ci;
 mod clients;
 mod codegen;
 mod differential;
+mod faults;
 mod fuzz;
-mod known;
-mod metadata;
-mod portable;
-mod process;
-mod publish;
-mod reference;
-mod report;
-mod spdx;
-mod steersman;
-mod tally;
+mod pairs;
+mod shared;
 mod test;
 mod tidy;
-mod tools;
+mod twins;
 mod walks;
-mod workspace;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::workspace::Workspace;
+use crate::shared::workspace::Workspace;
 
 /// Automation for this workspace.
 #[derive(Parser)]
@@ -53,14 +45,20 @@ enum Command {
     /// Sends the same generated requests to a real kube-apiserver and to a server of this tree, and reports where the
     /// answers differ
     Differential(differential::Options),
+    /// Breaks several servers on several members of etcd by seed while clients work, and checks what the clients saw
+    Faults(faults::Options),
     /// Runs the fuzz targets, from their corpora, until the time is up, and minimizes inputs that crash
     Fuzz(fuzz::Options),
+    /// Changes something at one of two servers on one etcd, and uses the change at the other at once
+    Pairs(pairs::Options),
     /// Sets up the tools of the tests (kubectl, Neutron, other clients) and runs all tests, including the walks
     Test(test::Options),
     /// Checks the tree against its own rules: crate edges, licences, file shape, words
     Tidy,
     /// Fetches the tools of the tests and prints the variables they look for: eval "$(cargo xtask tools)"
     Tools,
+    /// Opens the etcd that a real kube-apiserver has filled, and compares all objects at both
+    Twins(twins::Options),
     /// Replays the recorded answers of a real kube-apiserver against `steersman server`
     Walks(walks::Options),
     /// Runs the clients of other projects against a server
@@ -85,10 +83,13 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Ci => ci::run(&workspace),
         Command::Codegen(options) => codegen::run(&workspace, options),
         Command::Differential(options) => differential::run(&workspace, options),
+        Command::Faults(options) => faults::run(&workspace, options),
         Command::Fuzz(options) => fuzz::run(&workspace, options),
+        Command::Pairs(options) => pairs::run(&workspace, options),
         Command::Test(options) => test::run(&workspace, options),
         Command::Tidy => tidy::run(&workspace),
-        Command::Tools => tools::run(&workspace),
+        Command::Tools => shared::tools::run(&workspace),
+        Command::Twins(options) => twins::run(&workspace, options),
         Command::Walks(options) => walks::run(&workspace, options),
         Command::Clients(options) => clients::run(&workspace, options),
     }

@@ -1,20 +1,21 @@
 //! `cargo xtask test`: the one test command.
 //!
 //! Sets up the tools of the tests, and runs every test of the workspace (documentation included), those of the benches'
-//! server and load client, the corpora of the fuzz targets, then the walks and the recorded answers of a kube-apiserver. The
-//! last line is `N passed, N failed` over all of it, and nothing else.
+//! server and load client, the corpora of the fuzz targets, then the walks, the recorded answers of a kube-apiserver and a few
+//! faults of several servers. The last line is `N passed, N failed` over all of it, and nothing else.
 
 use std::process::{Command, ExitCode};
 
 use crate::clients;
 use crate::differential;
+use crate::faults;
 use crate::fuzz;
-use crate::process::stream;
-use crate::report::Report;
-use crate::tally::Tally;
-use crate::tools;
+use crate::shared::process::stream;
+use crate::shared::report::Report;
+use crate::shared::tally::Tally;
+use crate::shared::tools;
+use crate::shared::workspace::{Workspace, in_ci};
 use crate::walks;
-use crate::workspace::{Workspace, in_ci};
 
 /// The number of cases of every property test in a long run; 256 is the default.
 const LONG_CASES: &str = "8192";
@@ -112,6 +113,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     // The corpus is one test of many cases, which no filter selects among.
     if options.filter.is_none() {
         let passed = report.part("answers of kube-apiserver", || differential::test(workspace));
+        total += counted_or_one(passed, Tally { passed: usize::from(passed.is_some()), failed: 0 });
+    }
+
+    if let (Some(etcd), None) = (&etcd, &options.filter) {
+        let passed = report.part("faults", || faults::test(workspace, etcd));
         total += counted_or_one(passed, Tally { passed: usize::from(passed.is_some()), failed: 0 });
     }
 

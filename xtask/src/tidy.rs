@@ -4,11 +4,13 @@ mod circles;
 mod dependencies;
 mod directories;
 mod edges;
+mod flags;
 mod layers;
 mod locks;
 mod paths;
 mod snippets;
 mod sources;
+mod spdx;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +19,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 
-use crate::process::capture;
-use crate::workspace::Workspace;
+use crate::shared::process::capture;
+use crate::shared::workspace::Workspace;
 
 /// A violation of a rule.
 #[derive(Debug, Eq, PartialEq)]
@@ -71,6 +73,7 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
         }
     }
     findings.extend(circles::check(&rust));
+    findings.extend(flags::check(&rust));
     findings.extend(layers::check(&architecture, &rust));
     findings.extend(directories::check(&files));
     findings.extend(paths::check(&architecture, &files));

@@ -15,12 +15,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::known::{Known, Outcome};
-use crate::process::find_program;
-use crate::steersman::{Role, Steersman};
-use crate::tally::Tally;
-use crate::tools;
-use crate::workspace::{Profile, Workspace};
+use crate::shared::known::{KnownFailures, Outcome};
+use crate::shared::process::find_program;
+use crate::shared::reference::Reference;
+use crate::shared::steersman::{Role, Steersman};
+use crate::shared::tally::Tally;
+use crate::shared::tools;
+use crate::shared::workspace::{Profile, Workspace};
 
 /// The directory of the walks, below the root of the workspace.
 const DIRECTORY: &str = "tests/walks";
@@ -38,6 +39,12 @@ pub(crate) struct Options {
     /// How many walks are replayed at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     jobs: u8,
+    /// Keep the objects of the servers there
+    #[arg(long, value_enum, default_value = "embedded")]
+    store: StoreChoice,
+    /// Replay the walks at the kube-apiserver that is beside the servers of this tree
+    #[arg(long, requires = "store")]
+    at_upstream: bool,
     /// Replay walks too that are listed as known to fail as a whole; they take minutes
     #[arg(long)]
     all: bool,
@@ -47,6 +54,17 @@ pub(crate) struct Options {
     /// Walks to replay, as paths or as names below tests/walks; all of them if none is named
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
+}
+
+/// Where a server keeps its objects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum StoreChoice {
+    /// The embedded store.
+    Embedded,
+    /// A real etcd, in the layout of kube-apiserver.
+    Etcd,
+    /// The same etcd as a real kube-apiserver, which runs beside the server.
+    Shared,
 }
 
 /// The replay of a file: the results of walk.py, and its output.
@@ -70,7 +88,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     if options.files.is_empty() && !options.all {
         leave_out(&known, &mut files);
     }
-    let outcomes = replay_all(workspace, &kubectl, profile, &known, &files, options.jobs)?;
+    let reference = match options.store {
+        StoreChoice::Embedded => None,
+        StoreChoice::Etcd => Some(Reference::of_etcd(workspace)?),
+        StoreChoice::Shared => Some(Reference::build(workspace)?),
+    };
+    anyhow::ensure!(
+        !options.at_upstream || options.store == StoreChoice::Shared,
+        "no kube-apiserver runs with this store: add --store shared"
+    );
+    let stores = Stores { choice: options.store, reference, is_at_upstream: options.at_upstream };
+    let outcomes = replay_all(workspace, &kubectl, profile, &stores, &known, &files, options.jobs)?;
     if options.update_known {
         known.update(&outcomes);
         let path = workspace.root.join(DIRECTORY).join(KNOWN_FILE);
@@ -91,12 +119,13 @@ pub(crate) fn test(workspace: &Workspace, kubectl: &Path, filter: &str) -> anyho
         println!("no walk is named like {filter:?}");
         return Ok(Tally::default());
     }
-    let outcomes = replay_all(workspace, kubectl, Profile::Tested, &known, &files, 4)?;
+    let stores = Stores { choice: StoreChoice::Embedded, reference: None, is_at_upstream: false };
+    let outcomes = replay_all(workspace, kubectl, Profile::Tested, &stores, &known, &files, 4)?;
     Ok(verdict(&known, &outcomes))
 }
 
 /// Removes from `files` the walks that are known to fail as a whole, and prints how many.
-fn leave_out(known: &Known, files: &mut Vec<String>) {
+fn leave_out(known: &KnownFailures, files: &mut Vec<String>) {
     let n_before = files.len();
     files.retain(|file| !known.is_whole(file));
     if files.len() < n_before {
@@ -148,13 +177,13 @@ fn name(base: &Path, path: &Path) -> String {
     path.strip_prefix(base).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-fn known(workspace: &Workspace) -> anyhow::Result<Known> {
+fn known(workspace: &Workspace) -> anyhow::Result<KnownFailures> {
     let path = workspace.root.join(DIRECTORY).join(KNOWN_FILE);
     if !path.exists() {
-        return Ok(Known::default());
+        return Ok(KnownFailures::default());
     }
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Known::parse(&text).with_context(|| format!("cannot read {}", path.display()))
+    KnownFailures::parse(&text).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Starts a server and replays `files` against it. Prints the differences in steps that are not known to fail.
@@ -162,7 +191,8 @@ fn replay_all(
     workspace: &Workspace,
     kubectl: &Path,
     profile: Profile,
-    known: &Known,
+    stores: &Stores,
+    known: &KnownFailures,
     files: &[String],
     jobs: u8,
 ) -> anyhow::Result<Vec<Outcome>> {
@@ -179,7 +209,7 @@ fn replay_all(
         }
         let scratch = scratch.join(name);
         std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
-        let replayer = Replayer { workspace, kubectl, known, scratch: &scratch };
+        let replayer = Replayer { workspace, kubectl, stores, known, scratch: &scratch };
         replayer.replay_at(&binary, extra, files, jobs)
     };
     // Walks with loops mostly wait, so they run beside the others.
@@ -195,23 +225,45 @@ fn replay_all(
     Ok(outcomes)
 }
 
+/// Where the servers keep their objects, and the programs for it.
+struct Stores {
+    choice: StoreChoice,
+    reference: Option<Reference>,
+    /// Whether the walks are replayed at the kube-apiserver beside them.
+    is_at_upstream: bool,
+}
+
 /// The input that every replay at a server needs.
 struct Replayer<'a> {
     workspace: &'a Workspace,
     kubectl: &'a Path,
-    known: &'a Known,
+    stores: &'a Stores,
+    known: &'a KnownFailures,
     scratch: &'a Path,
 }
 
 impl Replayer<'_> {
     /// Starts a server and replays `files` against it.
     fn replay_at(&self, binary: &Path, extra: &[&str], files: &[&String], jobs: u8) -> anyhow::Result<Vec<Outcome>> {
-        let tokens = self.workspace.root.join(DIRECTORY).join("tokens.csv");
-        let tokens = tokens.to_string_lossy();
-        let extra = [&["--token-auth-file", &*tokens], extra].concat();
+        let (tokens_file, data) = (self.workspace.root.join(DIRECTORY).join("tokens.csv"), self.scratch.join("data"));
+        let tokens = tokens_file.to_string_lossy();
+        let reference = self.stores.reference.as_ref();
+        let etcd = reference.map(|reference| reference.start_etcd(self.scratch)).transpose()?;
+        let in_etcd: Vec<&str> = etcd.iter().flat_map(|etcd| ["--etcd-servers", &*etcd.url]).collect();
+        let extra = [&["--token-auth-file", &*tokens], &*in_etcd, extra].concat();
         let log = self.scratch.join("server.log");
-        let server = Steersman::start(binary, Role::Server, &self.scratch.join("data"), &extra, &log)?;
-        let kubeconfig = &server.ready.kubeconfig;
+        let server = Steersman::start(binary, Role::Server, &data, &extra, &log)?;
+        let upstream = match (reference, &etcd) {
+            (Some(reference), Some(etcd)) if self.stores.choice == StoreChoice::Shared => {
+                Some(reference.start_on(etcd, self.scratch, &tokens_file, &data.join("pki"))?)
+            }
+            _ => None,
+        };
+        let of_upstream = self.scratch.join("upstream.kubeconfig");
+        if let Some(upstream) = &upstream {
+            upstream.kubeconfig(&server.ready.kubeconfig, &of_upstream)?;
+        }
+        let kubeconfig = if self.stores.is_at_upstream { &of_upstream } else { &server.ready.kubeconfig };
 
         let (alone, together): (Vec<&String>, Vec<&String>) =
             files.iter().partition(|file| ONE_AT_A_TIME.contains(&file.as_str()));
@@ -314,7 +366,7 @@ fn replay(
 }
 
 /// Prints a line for the file, and walk.py's output for every unexpected failure.
-fn print_replay(known: &Known, replay: &Replay) {
+fn print_replay(known: &KnownFailures, replay: &Replay) {
     let Outcome { file, passed, failed } = &replay.outcome;
     let n_known = failed.iter().filter(|title| known.contains(file, title)).count();
     let mut text = format!("{file}: {passed} passed, {} failed", failed.len());
@@ -336,7 +388,7 @@ fn print_replay(known: &Known, replay: &Replay) {
 }
 
 /// Prints the unexpected results, and counts the steps that behaved as expected as passed.
-fn verdict(known: &Known, outcomes: &[Outcome]) -> Tally {
+fn verdict(known: &KnownFailures, outcomes: &[Outcome]) -> Tally {
     let passed: usize = outcomes.iter().map(|outcome| outcome.passed).sum();
     let failed: usize = outcomes.iter().map(|outcome| outcome.failed.len()).sum();
     let surprises = known.compare(outcomes);

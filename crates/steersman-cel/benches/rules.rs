@@ -37,7 +37,7 @@ fn main() {
     let rules: Vec<&str> =
         work["rules"].as_array().expect("a list").iter().map(|rule| rule.as_str().expect("a text")).collect();
     let count = usize::try_from(work["count"].as_u64().expect("a number")).expect("a small number");
-    let decl = DeclType::from_schema(&structural::compile(&work["schema"]), false).expect("an object is seen");
+    let decl = DeclType::from_schema(&structural::compile(&work["schema"])).expect("an object is seen");
     let environment = Environment::new().declare("self", decl.clone());
     let compile = || -> Vec<Program> {
         rules.iter().cycle().take(count).map(|rule| environment.compile(rule).expect("the rule is right")).collect()

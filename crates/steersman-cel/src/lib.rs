@@ -7,7 +7,7 @@
 //!
 //! let schema = serde_json::json!({"type": "object", "properties": {
 //!     "replicas": {"type": "integer"}, "names": {"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 63}}}});
-//! let decl = DeclType::from_schema(&structural::compile(&schema), false).expect("an object is seen");
+//! let decl = DeclType::from_schema(&structural::compile(&schema)).expect("an object is seen");
 //! let environment = Environment::new().declare("self", decl.clone());
 //!
 //! let rule = environment.compile("self.replicas > 0 && self.names.all(name, name.startsWith('a'))")?;

@@ -7,3 +7,4 @@ pub(crate) mod audit;
 pub(crate) mod audit_log;
 pub(crate) mod authentication;
 pub(crate) mod authorization;
+pub(crate) mod front_proxy;

@@ -1,11 +1,13 @@
 //! The command line.
 
 mod admission;
+mod aggregation;
 mod audit;
 mod authentication;
 mod authorization;
 mod codegen;
 pub(crate) mod duration;
+mod encryption;
 mod etcd;
 mod served;
 mod services;
@@ -15,20 +17,25 @@ mod store;
 mod webhooks;
 
 pub(crate) use crate::args::admission::AdmissionOptions;
+pub(crate) use crate::args::aggregation::AggregationOptions;
 pub(crate) use crate::args::audit::{AuditMode, AuditOptions, AuditWebhookOptions};
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::codegen::{
     ClientsOptions, CodegenCommand, CrdOptions, DefinitionsOptions, Enums, NewOptions, TypesOptions,
 };
+pub(crate) use crate::args::encryption::EncryptionOptions;
 pub(crate) use crate::args::etcd::{EtcdOptions, InEtcd};
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
-pub(crate) use crate::args::store::{CheckOptions, StoreCommand};
+pub(crate) use crate::args::store::{
+    BackupOptions, CheckOptions, RestoreOptions, SourceOptions, StoreCommand, TargetOptions,
+};
 pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::commands::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
+use rustls::pki_types::ServerName;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -48,6 +55,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Writes all objects at one revision into one file, while the server runs or while it does not.
+    ///
+    /// The file has the objects alone, Secrets too: keep the directory `pki` of the data directory with it. The exit code is 1 if the store has
+    /// lost objects, which are named and not in the file; with --verify if FILE is damaged.
+    Backup(BackupOptions),
     /// Generates code and manifests out of CustomResourceDefinitions: from files, directories or a running server.
     #[command(subcommand)]
     Codegen(CodegenCommand),
@@ -59,10 +71,20 @@ pub(crate) enum Command {
     /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as
     /// kubectl's output. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
     ExplainDenied(ExplainOptions),
+    /// One address for several servers on one etcd, for clients that know only one.
+    ///
+    /// Passes each connection on to the next server that takes one. TLS is between clients and servers, whose certificates must be valid for the
+    /// name by which clients reach this address (--tls-san of `server` and `up`).
+    Forward(ForwardOptions),
     /// Creates a project: an operator with its kind, controller, tests, manifests, image and CI.
     New(NewOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
+    /// Makes the store of a server out of a backup: in a data directory without objects, or in etcd.
+    ///
+    /// Revisions go on behind all that the old server can have given, and history before that is gone, so that clients list again. FILE is read
+    /// and checked before anything is written.
+    Restore(RestoreOptions),
     /// Runs a command as a ServiceAccount, with the files and variables that its pods have.
     ///
     /// The token is renewed while the command runs. Signals are passed on to the command, and steersman exits with the
@@ -73,7 +95,7 @@ pub(crate) enum Command {
     RunAsMounted(RunAsMountedOptions),
     /// The control plane alone, with the control loops that belong to it.
     Server(ServerCommand),
-    /// Commands on the store of a server that is not running.
+    /// Commands on what a server stores.
     #[command(subcommand)]
     Store(StoreCommand),
     /// The control plane with the controllers in the same process.
@@ -95,6 +117,17 @@ pub(crate) struct EnvtestOptions {
     pub(crate) dir: Option<PathBuf>,
 }
 
+/// The options of `forward`.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ForwardOptions {
+    /// The address to listen on; port 0 takes any free port, which is printed.
+    #[arg(long, default_value = "127.0.0.1:6443", value_parser = address, value_name = "ADDR")]
+    pub(crate) listen: SocketAddr,
+    /// The servers, such as 10.0.0.1:6443,10.0.0.2:6443. May be repeated, or a list with commas.
+    #[arg(long, required = true, value_delimiter = ',', value_parser = host_and_port, value_name = "HOST:PORT")]
+    pub(crate) servers: Vec<String>,
+}
+
 /// The options of the control plane.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct ServerOptions {
@@ -110,11 +143,17 @@ pub(crate) struct ServerOptions {
     /// route.
     #[arg(long, value_parser = advertised, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
+    /// Another host name or address by which clients reach the server, such as that of a load balancer: its certificate
+    /// is valid for it too. May be repeated, or a list with commas.
+    #[arg(long, value_delimiter = ',', value_parser = server_name, value_name = "NAME")]
+    pub(crate) tls_san: Vec<ServerName<'static>>,
     /// Keep the objects in memory only: they are gone when the process ends.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "etcd_servers")]
     pub(crate) in_memory: bool,
     #[command(flatten)]
     pub(crate) etcd: EtcdOptions,
+    #[command(flatten)]
+    pub(crate) encryption: EncryptionOptions,
     /// The time for which old states of objects are kept: lists at an old resourceVersion, further pages and resumed
     /// watches reach back this far. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
     #[arg(long, default_value = "5m", value_parser = duration::history, value_name = "DURATION")]
@@ -162,6 +201,8 @@ pub(crate) struct ServerOptions {
     pub(crate) admission: AdmissionOptions,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
+    #[command(flatten)]
+    pub(crate) aggregation: AggregationOptions,
 }
 
 /// The options of the control plane alone.
@@ -389,6 +430,14 @@ fn started_with() -> Named {
 }
 
 /// An address under which other machines reach the server. Loopback is refused, because objects publish the address.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let authority: Option<http::uri::Authority> = text.parse().ok();
+    match authority.filter(|authority| authority.port_u16().is_some_and(|port| port != 0) && !text.contains('@')) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("want HOST:PORT such as 10.0.0.1:6443".to_owned()),
+    }
+}
+
 fn advertised(text: &str) -> Result<IpAddr, String> {
     let ip: IpAddr = text.parse().map_err(|_| "want an IP address, such as 192.0.2.7".to_owned())?;
     if ip.is_loopback() || ip.is_multicast() {
@@ -397,6 +446,12 @@ fn advertised(text: &str) -> Result<IpAddr, String> {
         ));
     }
     Ok(ip)
+}
+
+/// A host name or an address for which a certificate is valid.
+fn server_name(text: &str) -> Result<ServerName<'static>, &'static str> {
+    ServerName::try_from(text.to_owned())
+        .map_err(|_| "want a host name or an IP address, such as api.example.com or 192.0.2.7")
 }
 
 /// An address to listen on.

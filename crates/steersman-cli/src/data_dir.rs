@@ -4,6 +4,7 @@ pub(crate) mod files;
 pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod renewal;
+pub(crate) mod shared_ca;
 
 use crate::Failure;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -23,14 +24,20 @@ pub(crate) struct DataDir {
 impl DataDir {
     /// The subdirectory of the objects.
     pub(crate) const STORE: &str = "store";
+    /// The kubeconfig of the administrator.
+    pub(crate) const KUBECONFIG: &str = "kubeconfig";
+    /// The subdirectory of the certificates.
+    pub(crate) const PKI: &str = "pki";
 
     /// Refuses a directory that another process holds. Changes nothing.
     pub(crate) fn check_free(path: &Path) -> Result<(), Failure> {
+        if DataDir::is_held(path) { Err(held(path)) } else { Ok(()) }
+    }
+
+    /// Whether another process holds a directory. Changes nothing.
+    pub(crate) fn is_held(path: &Path) -> bool {
         // `take` creates a missing directory, and refuses an unreadable one.
-        match File::open(path.join(LOCK)).map(|lock| lock.try_lock()) {
-            Ok(Err(TryLockError::WouldBlock)) => Err(held(path)),
-            Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
-        }
+        matches!(File::open(path.join(LOCK)).map(|lock| lock.try_lock()), Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Locks a directory, creating it if it does not exist.
@@ -59,7 +66,7 @@ impl DataDir {
 
     /// The directory of the certificates.
     pub(crate) fn pki(&self) -> PathBuf {
-        self.path.join("pki")
+        self.path.join(DataDir::PKI)
     }
 
     /// The directory of the keys of ServiceAccount tokens.
@@ -74,7 +81,7 @@ impl DataDir {
 
     /// The kubeconfig of the administrator.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.path.join("kubeconfig")
+        self.path.join(DataDir::KUBECONFIG)
     }
 }
 

@@ -13,8 +13,9 @@ mod plane;
 mod process;
 
 use crate::args::{Args, Command};
+use crate::commands::codegen::new;
 use crate::commands::drop_in::Program;
-use crate::commands::{codegen, envtest, explain_denied, network, new, run_as, store, up, webhooks};
+use crate::commands::{codegen, envtest, explain_denied, forward, network, run_as, store, up, webhooks};
 use crate::plane::controllers::Role;
 use crate::process::{logging, memory, signals};
 use clap::Parser;
@@ -87,15 +88,18 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(Box::pin(async {
         signals::outlive_file_size_limit();
         match args.command {
+            Command::Backup(options) => store::back_up(&options).await,
             Command::Codegen(command) => codegen::run(command).await.map(done),
             Command::Envtest(options) => envtest::run(&options).map(done),
             Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
+            Command::Forward(options) => forward::run(options).await.map(done),
             Command::New(options) => new::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
+            Command::Restore(options) => store::restore::run(&options.file, &options.target).await,
             Command::RunAs(options) => run_as::run(options).await,
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),
             Command::Server(options) => up::run(options.into(), Role::Server).await.map(done),
-            Command::Store(command) => store::run(&command),
+            Command::Store(command) => store::run(&command).await,
             Command::Up(options) => up::run(options, Role::Up).await.map(done),
             Command::Webhooks(options) => webhooks::run(options).await.map(done),
         }

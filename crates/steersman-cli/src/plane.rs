@@ -3,15 +3,19 @@
 pub(crate) mod advertised;
 pub(crate) mod cloud;
 pub(crate) mod controllers;
+pub(crate) mod encryption;
 pub(crate) mod engine;
 pub(crate) mod nodes;
+mod seen;
 
 use crate::Failure;
 use crate::access::access_log::{AccessLog, Writer};
+use crate::access::account_keys::NewKeys;
 use crate::access::admission;
 use crate::access::audit;
 use crate::access::authentication::Authentication;
 use crate::access::authorization;
+use crate::access::front_proxy;
 use crate::args::{InEtcd, Output, ServerOptions};
 use crate::connections::accept;
 use crate::connections::tls_policy::TlsPolicy;
@@ -19,17 +23,23 @@ use crate::data_dir::DataDir;
 use crate::data_dir::pki;
 use crate::data_dir::pki::Tls;
 use crate::data_dir::renewal::{Renewal, write_kubeconfig};
+use crate::data_dir::shared_ca;
+use crate::plane::controllers::{Controllers, SERVICE_ACCOUNT_TOKEN};
+use crate::plane::encryption::AtRest;
 use crate::plane::nodes::{Nodes, Simulated};
+use crate::plane::seen::Seen;
 use crate::process::compute_threads::ComputeThreads;
+use crate::process::host;
 use crate::process::output::Ready;
 use crate::process::usage;
 use anyhow::Context as _;
 use http::Request;
 use http::header::{HeaderValue, USER_AGENT};
 use jiff::Timestamp;
+use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steersman_controllers::certificates::Authority;
 use steersman_server::Ranges;
@@ -37,10 +47,11 @@ use steersman_server::admission::Plugins;
 use steersman_server::authn::{Peer, TokenSecrets};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
-use steersman_server::webhook::Services;
+use steersman_server::webhook::{Identity, Services};
 use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
-use steersman_storage::kv::{self, Kv};
+use steersman_storage::kv;
 use steersman_storage::{HistorySize, Memory, Store};
+use steersman_storage_kubernetes::{Layout, Values};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +59,8 @@ use tower::{Service, ServiceExt as _};
 
 /// How often it is checked that etcd is still the one that was opened.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+/// The age to which kube-apiserver keeps history.
+const UPSTREAM_HISTORY: Duration = Duration::from_secs(300);
 
 /// The checked options, before anything is opened but the audit log.
 #[derive(Debug)]
@@ -60,7 +73,11 @@ pub(crate) struct Plan {
     web: Web,
     service_ranges: Ranges,
     webhook_services: Services,
+    /// The certificate of the front proxy, if the options name one.
+    proxy_identity: Option<Identity>,
     runtime_config: RuntimeConfig,
+    /// Whether the server fills Secrets with tokens.
+    fills_token_secrets: bool,
     options: ServerOptions,
 }
 
@@ -73,11 +90,15 @@ pub(crate) struct Plane {
     address: SocketAddr,
     in_memory: bool,
     etcd: Option<InEtcd>,
+    /// The newest revision that was seen in etcd.
+    seen: Option<Mutex<Seen>>,
     output: Output,
     stop_delay: Duration,
     sockets: JoinHandle<()>,
     renewal: JoinHandle<()>,
-    /// Ends the sockets and the renewal.
+    /// Follows the encryption configuration.
+    encryption: Option<JoinHandle<()>>,
+    /// Ends the sockets, the renewal and the task of the encryption.
     stop: CancellationToken,
     access_log: Option<AccessLog>,
     access_log_writer: Option<Writer>,
@@ -87,16 +108,17 @@ pub(crate) struct Plane {
 }
 
 impl Plan {
-    /// Checks the options. `plugins` are admission plugins that are on unless the options disable them.
-    pub(crate) fn new(options: ServerOptions, plugins: &[&str], nodes: &Nodes) -> Result<Plan, Failure> {
+    /// Checks the options. The admission plugins on which the controllers rely are on unless the options disable them.
+    pub(crate) fn new(options: ServerOptions, controllers: &Controllers, nodes: &Nodes) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         nodes.check(&authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
         let webhook_services = options.webhooks.services()?;
+        let proxy_identity = front_proxy::given(&options.aggregation)?;
         let runtime_config = options.served.read()?;
-        let admission = admission::read(&options.admission, plugins)?;
+        let admission = admission::read(&options.admission, &controllers.plugins())?;
         // Checked before the port, because the process that holds the directory most likely has the port too.
         DataDir::check_free(&options.data_dir)?;
         // Read last, because this creates the file of the log.
@@ -110,50 +132,77 @@ impl Plan {
             web,
             service_ranges,
             webhook_services,
+            proxy_identity,
             runtime_config,
+            fills_token_secrets: controllers.has(SERVICE_ACCOUNT_TOKEN),
             options,
         })
     }
 
-    /// Opens etcd, if the options name it, and waits while another server works on the same objects. The caller closes it if the start fails.
-    pub(crate) async fn etcd(&self) -> Result<Option<Arc<dyn Kv>>, Failure> {
-        engine::etcd(&self.options.etcd).await
-    }
-
-    /// Starts the control plane on `etcd`, or on an engine of its own; `fills_token_secrets` says whether Secrets are filled with tokens.
-    pub(crate) async fn start(
-        self,
-        etcd: Option<Arc<dyn Kv>>,
-        fills_token_secrets: bool,
-        nodes: &Nodes,
-    ) -> Result<Plane, Failure> {
+    /// Starts the control plane on etcd, if the options name it, or on an engine of its own.
+    pub(crate) async fn start(self, nodes: &Nodes) -> Result<Plane, Failure> {
         let Plan { authentication, options, .. } = self;
-        // A server that waits for another one to end must not listen yet: clients would wait with it.
+        let at_rest = AtRest::open(&options.encryption, options.etcd.authenticated_prefix()).await?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| no_listener(options.listen, &error))?;
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let data_dir = DataDir::take(&options.data_dir)?;
-        let ca = pki::read_ca(&data_dir.pki())?;
-        let proxies = authentication.proxies.clone();
-        let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
+        let own_ca = pki::read_ca(&data_dir.pki())?;
+        let etcd = engine::etcd(&options.etcd, options.serving.event_ttl).await?;
         let in_etcd = etcd.is_some().then(|| options.etcd.place());
+        let seen = match (&etcd, &in_etcd) {
+            (Some(etcd), Some(place)) => {
+                let found = etcd.revision().await.context("etcd cannot be read")?;
+                Some(Mutex::new(Seen::check(&data_dir, place, found)?))
+            }
+            _ => None,
+        };
         let kv = match etcd {
             Some(etcd) => etcd,
             None if options.in_memory => Arc::new(Memory::new()),
             None => engine::disk(&data_dir)?,
         };
+        let kv = match &at_rest {
+            Some(at_rest) => at_rest.over(kv),
+            None => kv,
+        };
+        let values = Values::new(options.etcd.layout(), &self.runtime_config);
+        let kv = values.over(kv);
+        let history_size =
+            options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
+        let history = history(&options);
+        let store_options = steersman_storage::Options { history, history_size, ..Default::default() };
+        let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
+        let ca = match store.is_shared() {
+            true => Some(shared_ca::find(&store, own_ca, &data_dir.pki(), Timestamp::now()).await?),
+            false => own_ca,
+        };
+        let proxies = authentication.proxies.clone();
+        let keys_dir = data_dir.account_keys();
+        let mut authentication = authentication.with_keys_in(match options.in_memory {
+            true => NewKeys::InMemory(&keys_dir),
+            false if store.is_shared() => NewKeys::Shared(&store),
+            false => NewKeys::Stored(&keys_dir),
+        })?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
-        let addresses = addresses(address, options.advertise_address);
-        let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
+        let mut names = names(address, options.advertise_address);
+        names.extend(options.tls_san.iter().cloned());
+        let pki = pki::prepare(&data_dir.pki(), ca, &names, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let Tls { config, serving, clients } =
             pki.server_config(proxies.as_deref(), &self.tls).context("the certificates cannot be used")?;
-        let history_size =
-            options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
-        let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
-        let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
         authentication.client_ca = Some(pki.ca.clone());
+        let (proxy_identity, own_ca) = match self.proxy_identity {
+            Some(given) => (given, None),
+            None => {
+                let own = pki::front_proxy(&data_dir.pki(), front_proxy::NAME, Timestamp::now());
+                let own = own.context("the certificates of the front proxy cannot be prepared")?;
+                (front_proxy::made(&own.client), Some(own.ca))
+            }
+        };
+        let (given_ca, headers) = (proxies.as_deref(), authentication.request_header.as_ref());
+        authentication.published_proxies = front_proxy::published(given_ca, headers, own_ca.as_deref());
         authentication.service_accounts.token_secrets =
-            fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
+            self.fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
         let audit = self.audit.map(audit::Plan::start).transpose()?;
         let (audit, audit_writers) = audit.unzip();
         let compute_threads = ComputeThreads::new().context("the threads for large requests cannot be started")?;
@@ -163,10 +212,12 @@ impl Plan {
             authorization: self.authorization,
             admission: self.admission,
             address: reachable(address).to_string(),
+            host: host::name(),
             advertised: advertised::find(options.advertise_address, address.ip()),
             audit,
             service_ranges: self.service_ranges,
             webhook_services: self.webhook_services,
+            proxy_identity: Some(proxy_identity),
             runtime_config: self.runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,
@@ -184,14 +235,18 @@ impl Plan {
         });
         let server = server.await.context("the server cannot be started")?;
         server.report_process(usage::read);
+        if let Some(at_rest) = &at_rest {
+            server.report_encryption(Arc::new(at_rest.clone()));
+        }
         let address_text = reachable(address).to_string();
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
         let (access_log, access_log_writer) = access_log.unzip();
         let stop = CancellationToken::new();
         let sockets = accept::serve(listener, config, clients, server.service(), access_log.clone(), stop.clone());
+        let encryption = at_rest.map(|at_rest| tokio::spawn(at_rest.run(store.clone(), stop.clone())));
         let renewal = Renewal {
             dir: data_dir.pki(),
-            addresses,
+            names,
             kubeconfig: data_dir.kubeconfig(),
             address: address_text,
             serving,
@@ -204,9 +259,11 @@ impl Plan {
             address,
             in_memory: options.in_memory,
             etcd: in_etcd,
+            seen,
             output: options.output,
             stop_delay: options.serving.shutdown_delay_duration,
             sockets: tokio::spawn(sockets),
+            encryption,
             renewal: tokio::spawn(renewal.run(Timestamp::now, stop.clone())),
             stop,
             access_log,
@@ -223,15 +280,8 @@ impl Plane {
         self.server.check_policies();
     }
 
-    /// A client within the process, which is a user of the server like any other. `agent` is the field manager of its
-    /// writes.
-    pub(crate) fn client(&self, user: User, agent: &'static str) -> kube::Client {
-        let service = self.server.service_as(user);
-        let service = AccessLog::layer(self.access_log.clone(), None, service);
-        kube::Client::new(named(service, agent), "default")
-    }
-
-    /// Like [`Plane::client`], for users that are known later.
+    /// Clients within the process, which are users of the server like any other. The second argument is the field manager
+    /// of their writes.
     pub(crate) fn clients(&self) -> impl Fn(User, &'static str) -> kube::Client + Send + Sync + use<> {
         let (service, log) = (self.server.service(), self.access_log.clone());
         move |user, agent| {
@@ -263,6 +313,11 @@ impl Plane {
         Ok(())
     }
 
+    /// Whether other servers may work on the same objects.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     /// Prints on standard output that the server is ready.
     pub(crate) fn say_ready(
         &self,
@@ -287,14 +342,14 @@ impl Plane {
         ready.say(self.output);
     }
 
-    /// Waits until another server has taken over the objects, or etcd was exchanged for another: then this one can do nothing more. Never
-    /// happens without etcd.
+    /// Waits until etcd was exchanged for another: then this server can do nothing more. Never happens without etcd.
     pub(crate) async fn replaced(&self) -> anyhow::Error {
         if self.etcd.is_none() {
             return std::future::pending().await;
         }
         loop {
             tokio::time::sleep(HEALTH_INTERVAL).await;
+            note_seen(self.seen.as_ref(), &self.store);
             if let Err(error @ kv::Error::Replaced { .. }) = self.store.health() {
                 return anyhow::Error::new(error);
             }
@@ -314,8 +369,11 @@ impl Plane {
         self.stop.cancel();
         self.sockets.await.context("the socket's task failed")?;
         self.renewal.await.context("the task that renews certificates failed")?;
+        if let Some(encryption) = self.encryption {
+            encryption.await.context("the task of the encryption failed")?;
+        }
         self.server.stop().await;
-        // First, since another server may wait for the objects.
+        note_seen(self.seen.as_ref(), &self.store);
         let closed = self.store.close().await.context("the store could not be closed");
         if let Some(writer) = self.access_log_writer {
             tokio::task::spawn_blocking(move || writer.close()).await.context("the access log could not be ended")?;
@@ -324,6 +382,15 @@ impl Plane {
             writers.close().await?;
         }
         closed
+    }
+}
+
+/// Notes the newest revision, if the objects are in etcd.
+fn note_seen(seen: Option<&Mutex<Seen>>, store: &Store) {
+    if let Some(seen) = seen
+        && store.health().is_ok()
+    {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).note(store.revision());
     }
 }
 
@@ -342,6 +409,19 @@ where
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
         request
     })
+}
+
+/// The age to which history is kept. In the layout of kube-apiserver, clients of one that runs beside this server count on five minutes.
+fn history(options: &ServerOptions) -> Duration {
+    match options.etcd.layout() {
+        Layout::Kubernetes if options.history < UPSTREAM_HISTORY => {
+            tracing::warn!(
+                "history is kept for five minutes and not less in etcd and the layout kubernetes, whatever --history says"
+            );
+            UPSTREAM_HISTORY
+        }
+        Layout::Kubernetes | Layout::Steersman => options.history,
+    }
 }
 
 /// The failure of a server whose address cannot be listened on.
@@ -364,7 +444,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// The addresses for which the server's certificate must be valid.
-fn addresses(address: SocketAddr, advertised: Option<IpAddr>) -> Vec<IpAddr> {
+fn names(address: SocketAddr, advertised: Option<IpAddr>) -> Vec<ServerName<'static>> {
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
     let own = if address.ip().is_unspecified() { advertised::outgoing(address.ip()) } else { Some(address.ip()) };
     for own in own.into_iter().chain(advertised.filter(|advertised| !advertised.is_unspecified())) {
@@ -372,5 +452,5 @@ fn addresses(address: SocketAddr, advertised: Option<IpAddr>) -> Vec<IpAddr> {
             addresses.push(own);
         }
     }
-    addresses
+    addresses.into_iter().map(|address| ServerName::IpAddress(address.into())).collect()
 }

@@ -1,6 +1,7 @@
 //! The resources of the process: memory, threads, file descriptors, signals, standard output.
 
 pub(crate) mod compute_threads;
+pub(crate) mod host;
 pub(crate) mod logging;
 pub(crate) mod memory;
 pub(crate) mod open_files;

@@ -107,7 +107,7 @@ fn root(versions: &BTreeMap<GroupVersion, Vec<Kind<'_>>>, options: &Options) -> 
     text.line("use steersman::InformerFactory;");
     text.blank();
 
-    text.doc("What a client can do with the kinds of these groups.");
+    text.doc("The operations of a client on the kinds of these groups.");
     text.open("pub trait Clientset {");
     for version in versions.keys() {
         text.doc(&format!("Clients of {}.", version.api_version()));

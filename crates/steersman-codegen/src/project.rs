@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::manifest;
 use crate::output::Files;
-use crate::project::template::Template;
+use crate::project::template::{Section, Template};
 use crate::rbac::{Permissions, ServiceAccount};
 
 pub use crate::project::names::NameError;
@@ -144,10 +144,11 @@ fn variables(options: &Options) -> Template {
             }
         }
     };
-    let features: &[&str] = if *webhook { &["webhook"] } else { &[] };
-    let path = match dependency {
-        Dependency::Path(path) => path.display().to_string(),
-        Dependency::Published => String::new(),
+    let (features, webhook_section): (&[&str], Section) =
+        if *webhook { (&["webhook"], Section::Kept) } else { (&[], Section::Dropped) };
+    let (path, path_section) = match dependency {
+        Dependency::Path(path) => (path.display().to_string(), Section::Kept),
+        Dependency::Published => (String::new(), Section::Dropped),
     };
     Template::default()
         .variable("name", name)
@@ -163,6 +164,6 @@ fn variables(options: &Options) -> Template {
         .variable("steersman_codegen", &dependency_on("steersman-codegen", &[]))
         .variable("steersman_testkit", &dependency_on("steersman-testkit", &[]))
         .variable("steersman_path", &path)
-        .section("path", matches!(dependency, Dependency::Path(_)))
-        .section("webhook", *webhook)
+        .section("path", path_section)
+        .section("webhook", webhook_section)
 }

@@ -11,7 +11,7 @@
 
 mod derives;
 mod infer;
-mod known;
+mod kubernetes_type;
 mod layout;
 mod model;
 pub(crate) mod names;

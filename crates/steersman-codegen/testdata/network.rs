@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct Network {
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What the network is to be.
+    /// The desired state of the network.
     pub spec: NetworkSpec,
-    /// What the controller last saw and did. Written by the controller alone.
+    /// The state that the controller observed last. Written by the controller alone.
     pub status: Option<NetworkStatus>,
 }
 
@@ -74,7 +74,7 @@ impl Serialize for Network {
     }
 }
 
-/// What the network is to be.
+/// The desired state of the network.
 ///
 /// Used as `spec`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -94,7 +94,7 @@ pub struct NetworkSpec {
     /// 192.168.0.0/16. Neutron cannot change it: another cidr is refused unless replaceOnChange is
     /// true.
     pub cidr: String,
-    /// What becomes of the network when this object is deleted. Delete unless said, but Retain for
+    /// Whether the network is deleted or kept with this object: Delete unless said, but Retain for
     /// one that was adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
@@ -104,7 +104,7 @@ pub struct NetworkSpec {
     /// The name servers that DHCP hands out, in the order of preference; none unless said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_nameservers: Option<Vec<String>>,
-    /// What to do about changes that somebody makes in Neutron: Repair them, as unless said, or
+    /// The reaction to changes that somebody makes in Neutron: Repair them, as unless said, or
     /// Report them in the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift_policy: Option<DriftPolicy>,
@@ -157,7 +157,7 @@ pub struct AllocationPool {
     pub start: String,
 }
 
-/// What becomes of the network when this object is deleted. Delete unless said, but Retain for one
+/// Whether the network is deleted or kept with this object: Delete unless said, but Retain for one
 /// that was adopted.
 ///
 /// Used as `spec.deletionPolicy`.
@@ -170,7 +170,7 @@ pub enum DeletionPolicy {
     Other(String),
 }
 
-/// What to do about changes that somebody makes in Neutron: Repair them, as unless said, or Report
+/// The reaction to changes that somebody makes in Neutron: Repair them, as unless said, or Report
 /// them in the conditions.
 ///
 /// Used as `spec.driftPolicy`.
@@ -196,7 +196,7 @@ pub enum ManagementPolicy {
     Other(String),
 }
 
-/// What the controller last saw and did. Written by the controller alone.
+/// The state that the controller observed last. Written by the controller alone.
 ///
 /// Used as `status`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -19,7 +19,7 @@ pub(crate) mod pod;
 mod requests;
 mod run;
 mod stage;
-mod unplayed;
+mod unmanaged_pods;
 mod written;
 
 pub use crate::kubelet::agent::Agent;

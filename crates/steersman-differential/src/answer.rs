@@ -50,7 +50,7 @@ impl Answer {
 }
 
 /// Whether a text is a time that a server has written.
-fn is_new_time(text: &str) -> bool {
+pub(crate) fn is_new_time(text: &str) -> bool {
     let is_time = text.len() >= 20 && text.starts_with(THIS_CENTURY) && text.as_bytes()[10] == b'T';
     is_time && !text.starts_with(YEAR_OF_SEEDS)
 }

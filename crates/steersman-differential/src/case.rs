@@ -79,6 +79,15 @@ impl Case {
         Case { number, kind: index, verb, mutations, query: draw_query(rng, verb), accept, has_version }
     }
 
+    /// The creation of an object of the kind, changed in a few places, which is not a dry run.
+    pub(crate) fn draw_creation(rng: &mut StdRng, number: usize, index: usize, kind: &Kind<'_>) -> Case {
+        let (object, schema) = subject(Verb::Create, kind, &Value::Null);
+        let n_mutations = [0, 1, 1, 2, 3].choose(rng).copied().unwrap_or(1);
+        let mutations = (0..n_mutations).filter_map(|_| Mutation::draw(rng, &object, schema)).collect();
+        let (query, accept, has_version) = (Vec::new(), JSON, Versioned::Unnamed);
+        Case { number, kind: index, verb: Verb::Create, mutations, query, accept, has_version }
+    }
+
     pub(crate) fn request(&self, kind: &Kind<'_>, stored: &Value) -> Request {
         let (object, schema) = subject(self.verb, kind, stored);
         let mut changed = object.clone();

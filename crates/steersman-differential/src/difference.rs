@@ -60,9 +60,12 @@ impl Difference {
     pub(crate) fn find(upstream: &Answer, ours: &Answer) -> Option<Difference> {
         let difference = |class, detail| Some(Difference { class, detail });
         let statuses = || {
-            let side =
-                |answer: &Answer| format!("{} {} {}", answer.status, answer.reason, generic(&answer.blamed.join(",")));
-            format!("{} | {}", side(upstream).trim(), side(ours).trim())
+            let side = |answer: &Answer| {
+                let parts =
+                    [&answer.status.to_string(), &answer.reason, &*generic(&answer.blamed.join(",")), range(answer)];
+                parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" ")
+            };
+            format!("{} | {}", side(upstream), side(ours))
         };
         if upstream.status >= 500 && (400..500).contains(&ours.status) {
             return difference(Class::Better, statuses());
@@ -84,7 +87,8 @@ impl Difference {
                         .collect::<Vec<_>>()
                         .join(",")
                 };
-                return difference(Class::Blamed, format!("{} | {}", only(upstream, ours), only(ours, upstream)));
+                let ours_only = [&*only(ours, upstream), range(ours)].join(" ");
+                return difference(Class::Blamed, format!("{} | {}", only(upstream, ours), ours_only.trim()));
             }
         } else if upstream.status != ours.status {
             return difference(Class::Status, statuses());
@@ -105,6 +109,11 @@ impl Difference {
         }
         None
     }
+}
+
+/// The words of a signature for an answer that refuses a number because its field has fewer bits. The kube-apiserver wraps some of these around.
+fn range(answer: &Answer) -> &'static str {
+    if answer.message.contains(" must be a whole number from ") { "out of range" } else { "" }
 }
 
 /// The places where two values differ.
@@ -186,5 +195,19 @@ mod tests {
             class(&refused(422, "a[1].b"), &refused(422, "a[0]")),
             Some((Class::Blamed, "a[].b | a[]".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_number_that_has_too_many_bits_is_told_from_other_faults() {
+        let out_of_range = |status| {
+            let message =
+                "spec.replicas must be a whole number from -2147483648 to 2147483647, not 3000000000".to_owned();
+            Answer { message, ..answer(status, &["patch"], Value::Null) }
+        };
+        let wrapped = answer(422, &["spec.replicas"], Value::Null);
+        let detail = |ours: &Answer| class(&wrapped, ours).unwrap().1;
+        assert_eq!(detail(&out_of_range(400)), "422 spec.replicas | 400 patch out of range");
+        assert_eq!(detail(&out_of_range(422)), "spec.replicas | patch out of range");
+        assert_eq!(detail(&answer(400, &[], Value::Null)), "422 spec.replicas | 400");
     }
 }

@@ -12,11 +12,13 @@ mod difference;
 mod generate;
 mod kind;
 mod mutation;
+mod pairs;
 mod report;
 mod run;
 mod schema;
 mod seeds;
 mod server;
+mod shared;
 mod shrink;
 
 use std::path::PathBuf;
@@ -35,8 +37,14 @@ struct Options {
 enum Command {
     /// Generates requests, and sends each to both servers
     Compare(Compare),
+    /// Makes objects of all kinds on a server
+    Fill(Fill),
+    /// Changes something at one of two servers on one etcd, and uses the change at the other at once
+    Pairs(Pairs),
     /// Sends the requests of a corpus, which has the answers of a kube-apiserver
     Replay(Replay),
+    /// Compares all objects of two servers on one etcd
+    Same(Same),
 }
 
 #[derive(Args)]
@@ -72,6 +80,48 @@ struct Replay {
 }
 
 #[derive(Args)]
+struct Fill {
+    #[command(flatten)]
+    common: Common,
+    /// The seed of the generator
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The number of objects that the server is sent
+    #[arg(long, default_value_t = 1_000)]
+    objects: usize,
+}
+
+#[derive(Args)]
+struct Pairs {
+    #[command(flatten)]
+    common: Common,
+    /// The address of the other server, as https://HOST:PORT
+    #[arg(long)]
+    other: String,
+    /// The file with the certificates by which the other server is known
+    #[arg(long)]
+    other_ca: PathBuf,
+    /// The bearer token of the user alice, who may do nothing
+    #[arg(long)]
+    user_token: String,
+    /// The number of pairs
+    #[arg(long, default_value_t = 1_000)]
+    pairs: usize,
+}
+
+#[derive(Args)]
+struct Same {
+    #[command(flatten)]
+    common: Common,
+    /// The address of the other server, as https://HOST:PORT
+    #[arg(long)]
+    upstream: String,
+    /// The file with the certificates by which the other server is known
+    #[arg(long)]
+    upstream_ca: PathBuf,
+}
+
+#[derive(Args)]
 struct Common {
     /// The address of the server that is compared, as https://HOST:PORT
     #[arg(long)]
@@ -98,12 +148,15 @@ async fn main() -> ExitCode {
     let options = Options::parse();
     // Only an earlier call in the same process could fail this.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let report = match &options.command {
-        Command::Compare(compare) => run::compare(compare).await,
-        Command::Replay(replay) => run::replay(replay).await,
+    let n_unexpected = match &options.command {
+        Command::Compare(compare) => run::compare(compare).await.map(|report| report.n_unexpected()),
+        Command::Fill(fill) => shared::fill(fill).await.map(|()| 0),
+        Command::Pairs(pairs) => pairs::pairs(pairs).await,
+        Command::Replay(replay) => run::replay(replay).await.map(|report| report.n_unexpected()),
+        Command::Same(same) => shared::same(same).await,
     };
-    match report {
-        Ok(report) if report.n_unexpected() == 0 => ExitCode::SUCCESS,
+    match n_unexpected {
+        Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("differential: {error:#}");

@@ -10,7 +10,7 @@ use crate::difference::{Class, Difference};
 use crate::server::Request;
 
 /// A difference with the question that showed it.
-pub(crate) struct Found {
+pub(crate) struct Finding {
     pub(crate) number: usize,
     /// The class, the verb, the plural and what differs.
     pub(crate) signature: String,
@@ -25,7 +25,7 @@ pub(crate) struct Found {
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) n_cases: usize,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<Finding>,
 }
 
 // === impl Report ===
@@ -44,7 +44,7 @@ impl Report {
             let percent = 100.0 * n_found as f64 / self.n_cases.max(1) as f64;
             println!("{class:10} {n_found:6}  {percent:6.2} %  of them accepted {n_accepted}");
         }
-        let mut groups: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, Vec<&Finding>> = BTreeMap::new();
         for found in self.found.iter().filter(|found| !found.is_accepted) {
             groups.entry(&found.signature).or_default().push(found);
         }

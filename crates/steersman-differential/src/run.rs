@@ -11,12 +11,12 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
 use crate::accepted::Accepted;
-use crate::answer::{Answer, has_new_time};
+use crate::answer::{Answer, has_new_time, is_new_time};
 use crate::case::Case;
 use crate::corpus::{self, Recorded};
 use crate::difference::Difference;
 use crate::kind::{Kind, NAMESPACE, kinds};
-use crate::report::{Found, Report};
+use crate::report::{Finding, Report};
 use crate::schema::Schemas;
 use crate::seeds;
 use crate::server::{Request, Server};
@@ -27,7 +27,7 @@ use crate::{Common, Compare, Replay};
 const ATTEMPTS: usize = 300;
 
 /// The two servers, and what exists on both.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Servers<'a> {
     upstream: Server,
     ours: Server,
     pub(crate) kinds: Vec<Kind<'a>>,
@@ -38,10 +38,13 @@ pub(crate) struct Asked<'a> {
     our_names: Vec<Names>,
 }
 
+/// The values that a server has given an object. A request names them by tokens, because each server gives others.
 #[derive(Clone, Default)]
 struct Names {
     uid: String,
     version: String,
+    /// The times in the object, in their order.
+    times: Vec<String>,
 }
 
 pub(crate) async fn compare(options: &Compare) -> anyhow::Result<Report> {
@@ -55,7 +58,7 @@ pub(crate) async fn compare(options: &Compare) -> anyhow::Result<Report> {
     let schemas = Schemas::read(&upstream).await?;
     let kinds = kinds(&upstream, &schemas, seeds::objects()?, &options.only).await?;
     let mut asked =
-        Asked { upstream, ours, stored: Vec::new(), upstream_names: Vec::new(), our_names: Vec::new(), kinds };
+        Servers { upstream, ours, stored: Vec::new(), upstream_names: Vec::new(), our_names: Vec::new(), kinds };
     let mut report = Report { n_cases: options.cases, found: asked.create_all().await? };
     let cases = (0..options.cases).map(|number| {
         let mut rng = StdRng::seed_from_u64(options.seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
@@ -63,7 +66,7 @@ pub(crate) async fn compare(options: &Compare) -> anyhow::Result<Report> {
         Case::draw(&mut rng, number, index, &asked.kinds[index], &asked.stored[index])
     });
     let seen = Mutex::new(HashSet::new());
-    let judged: Vec<anyhow::Result<(Recorded, Option<Found>)>> = futures::stream::iter(cases)
+    let judged: Vec<anyhow::Result<(Recorded, Option<Finding>)>> = futures::stream::iter(cases)
         .map(|case| asked.judge(case, &seen))
         .buffer_unordered(common.jobs.max(1))
         .collect()
@@ -114,7 +117,7 @@ pub(crate) async fn replay(options: &Replay) -> anyhow::Result<Report> {
         names.insert(path, Names::of(&object));
     }
     let (ours, names, n_cases) = (&ours, &names, cases.len());
-    let found: Vec<anyhow::Result<Option<Found>>> = futures::stream::iter(cases)
+    let found: Vec<anyhow::Result<Option<Finding>>> = futures::stream::iter(cases)
         .map(|case| async move {
             let Recorded { number, subject, object, request, answer: upstream } = case;
             let names =
@@ -123,7 +126,7 @@ pub(crate) async fn replay(options: &Replay) -> anyhow::Result<Report> {
             Ok(Difference::find(&upstream, &ours).map(|difference| {
                 let signature = format!("{} {subject} {}", difference.class, difference.detail);
                 let places = String::new();
-                Found { number, signature, places, difference, request, upstream, ours, is_accepted: false }
+                Finding { number, signature, places, difference, request, upstream, ours, is_accepted: false }
             }))
         })
         .buffer_unordered(common.jobs.max(1))
@@ -151,7 +154,7 @@ fn finish(report: &mut Report, accepted: &Accepted, common: &Common) -> anyhow::
 }
 
 /// Makes the namespace, the ServiceAccount of the Pods, and the custom kind.
-async fn prepare(server: &Server) -> anyhow::Result<()> {
+pub(crate) async fn prepare(server: &Server) -> anyhow::Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     server.send(&Request::write("POST", "/api/v1/namespaces", &namespace)).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -177,11 +180,11 @@ async fn prepare(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-// === impl Asked ===
+// === impl Servers ===
 
-impl Asked<'_> {
+impl Servers<'_> {
     /// Makes the object of every kind on both servers, by a client and by an apply, and says where they differ already.
-    async fn create_all(&mut self) -> anyhow::Result<Vec<Found>> {
+    async fn create_all(&mut self) -> anyhow::Result<Vec<Finding>> {
         let mut found = Vec::new();
         let (mut usable, mut refused) = (Vec::new(), Vec::new());
         for kind in std::mem::take(&mut self.kinds) {
@@ -213,6 +216,7 @@ impl Asked<'_> {
             let (mut there, here) = futures::try_join!(self.upstream.get(&path), self.ours.get(&path))?;
             self.upstream_names.push(Names::of(&there));
             self.our_names.push(Names::of(&here));
+            hide_times(&mut there, &mut 0);
             if let Some(metadata) = there["metadata"].as_object_mut() {
                 for name in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
                     metadata.remove(name);
@@ -233,10 +237,10 @@ impl Asked<'_> {
         request: Request,
         upstream: Answer,
         ours: Answer,
-    ) -> Found {
+    ) -> Finding {
         let signature = format!("{} Seed {} {}", difference.class, kind.plural, difference.detail);
         let places = String::new();
-        Found { number: 0, signature, places, difference, request, upstream, ours, is_accepted: false }
+        Finding { number: 0, signature, places, difference, request, upstream, ours, is_accepted: false }
     }
 
     /// Asks both servers.
@@ -250,7 +254,7 @@ impl Asked<'_> {
     }
 
     /// Asks both servers, and makes the first case of each signature as small as it gets.
-    async fn judge(&self, case: Case, seen: &Mutex<HashSet<String>>) -> anyhow::Result<(Recorded, Option<Found>)> {
+    async fn judge(&self, case: Case, seen: &Mutex<HashSet<String>>) -> anyhow::Result<(Recorded, Option<Finding>)> {
         let (mut request, mut upstream, mut ours, difference) = self.ask(&case).await;
         let kind = &self.kinds[case.kind];
         let subject = format!("{:?} {}", case.verb, kind.plural);
@@ -271,22 +275,19 @@ impl Asked<'_> {
             places = smallest.places();
         }
         let number = case.number;
-        let found = Found { number, signature, places, difference, request, upstream, ours, is_accepted: false };
+        let found = Finding { number, signature, places, difference, request, upstream, ours, is_accepted: false };
         Ok((recorded, Some(found)))
     }
 }
 
 /// Sends a request with the version and uid that the object has on this server.
 async fn one(server: &Server, request: &Request, names: &Names) -> Answer {
-    let sent =
-        Request { body: request.body.replace("{rv}", &names.version).replace("{uid}", &names.uid), ..request.clone() };
-    let mut reply = server.ask(&sent).await;
+    let mut reply = server.ask(&Request { body: names.fill(&request.body), ..request.clone() }).await;
     // A loop of the server may have written the object since its version was read.
     if reply.status == 409 && request.body.contains("{rv}") {
         let path = request.path.split('?').next().unwrap_or_default();
         let now = Names::of(&server.get(path).await.unwrap_or_default());
-        let body = request.body.replace("{rv}", &now.version).replace("{uid}", &now.uid);
-        reply = server.ask(&Request { body, ..request.clone() }).await;
+        reply = server.ask(&Request { body: now.fill(&request.body), ..request.clone() }).await;
     }
     Answer::new(reply, request, &names.uid)
 }
@@ -296,6 +297,50 @@ async fn one(server: &Server, request: &Request, names: &Names) -> Answer {
 impl Names {
     fn of(object: &Value) -> Names {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-        Names { uid: text("uid"), version: text("resourceVersion") }
+        Names { uid: text("uid"), version: text("resourceVersion"), times: hide_times(&mut object.clone(), &mut 0) }
+    }
+
+    /// A body with the values of this server in place of their tokens.
+    fn fill(&self, body: &str) -> String {
+        let filled = body.replace("{rv}", &self.version).replace("{uid}", &self.uid);
+        let times = self.times.iter().enumerate();
+        times.fold(filled, |filled, (number, time)| filled.replace(&time_token(number), time))
+    }
+}
+
+/// The text that stands for a time of an object, which differs from server to server.
+fn time_token(number: usize) -> String {
+    format!("{{time {number}}}")
+}
+
+/// Replaces the times that a server has written into an object, beside its metadata, by their tokens, and returns them.
+fn hide_times(value: &mut Value, number: &mut usize) -> Vec<String> {
+    match value {
+        Value::Array(items) => items.iter_mut().flat_map(|item| hide_times(item, number)).collect(),
+        Value::Object(fields) => {
+            let below = fields.iter_mut().filter(|(name, _)| *name != "metadata");
+            below.flat_map(|(_, value)| hide_times(value, number)).collect()
+        }
+        Value::String(text) if is_new_time(text) => {
+            let time = std::mem::replace(text, time_token(*number));
+            *number += 1;
+            vec![time]
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_is_sent_the_times_that_it_has_written() {
+        let object =
+            |time: &str| json!({"metadata": {"uid": "u"}, "status": {"times": ["2024-01-01T00:00:00Z", time]}});
+        let mut sent = object("2026-01-01T00:00:01Z");
+        hide_times(&mut sent, &mut 0);
+        let ours = object("2026-01-01T00:00:02Z");
+        assert_eq!(Names::of(&ours).fill(&sent.to_string()), ours.to_string());
     }
 }

@@ -72,6 +72,11 @@ impl Server {
         Ok(Server { client, address: address.trim_end_matches('/').to_owned(), token: token.to_owned() })
     }
 
+    /// The same server, asked by the user of another token.
+    pub(crate) fn with_token(&self, token: &str) -> Server {
+        Server { token: token.to_owned(), ..self.clone() }
+    }
+
     /// A server that ends a request without an answer, because it panicked, counts as one that answers 500.
     pub(crate) async fn ask(&self, request: &Request) -> Reply {
         self.send(request).await.unwrap_or_else(|error| Reply {

@@ -2,10 +2,10 @@
 
 use crate::case::Case;
 use crate::difference::Difference;
-use crate::run::Asked;
+use crate::run::Servers;
 
 /// Leaves out changes and parameters as long as the same difference shows.
-pub(crate) async fn shrink(asked: &Asked<'_>, case: &Case, difference: &Difference) -> Case {
+pub(crate) async fn shrink(asked: &Servers<'_>, case: &Case, difference: &Difference) -> Case {
     let mut smallest = case.clone();
     loop {
         let fewer_mutations = (0..smallest.mutations.len()).map(|index| {

@@ -8,8 +8,9 @@
 
 use crate::builtin::kind::Kind;
 use crate::catalog::Resource;
-use crate::runtime_config::{self, RuntimeConfig, Subject};
+use crate::runtime_config::{self, RuntimeConfig, VersionedResource};
 use std::sync::Arc;
+use steersman_schema::Edition;
 
 /// Permissions, accounts, certificates and reviews.
 pub mod access {
@@ -63,6 +64,7 @@ pub mod storage {
     pub mod volume_attachment;
     pub mod volume_attributes_class;
     pub mod volume_claim;
+    pub mod volume_source;
 }
 /// The owners of Pods: apps, batch, autoscaling, disruption budgets.
 pub mod workloads {
@@ -161,7 +163,7 @@ const RESOURCE_METRICS: [&Kind; 2] = [&cluster::resource_metrics::NODES, &cluste
 
 /// The built-in kinds as resources of a catalog; the configuration decides which versions are served.
 pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
-    kinds(config.has_initializers()).map(|kind| Arc::new(kind.resource(config))).collect()
+    kinds(config.edition()).map(|kind| Arc::new(kind.resource(config))).collect()
 }
 
 /// The resources of `metrics.k8s.io`; the configuration decides which versions are served.
@@ -169,8 +171,11 @@ pub fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
     RESOURCE_METRICS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
 }
 
-fn kinds(has_initializers: bool) -> impl Iterator<Item = &'static Kind> {
-    let initializers = has_initializers.then_some(&cluster::admission_registration::initializer::KIND);
+fn kinds(edition: Edition) -> impl Iterator<Item = &'static Kind> {
+    let initializers = match edition {
+        Edition::Kubernetes => None,
+        Edition::WithInitializers => Some(&cluster::admission_registration::initializer::KIND),
+    };
     KINDS.iter().copied().chain(initializers)
 }
 
@@ -179,7 +184,7 @@ fn kinds(has_initializers: bool) -> impl Iterator<Item = &'static Kind> {
 /// # Errors
 /// When an entry cannot be parsed, or names something unknown.
 pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<RuntimeConfig, runtime_config::Error> {
-    read_config(entries, false)
+    read_config(entries, Edition::Kubernetes)
 }
 
 /// The same for a server with initializers.
@@ -189,14 +194,14 @@ pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<
 pub fn runtime_config_with_initializers<'a>(
     entries: impl IntoIterator<Item = &'a str>,
 ) -> Result<RuntimeConfig, runtime_config::Error> {
-    read_config(entries, true).map(RuntimeConfig::with_initializers)
+    read_config(entries, Edition::WithInitializers).map(RuntimeConfig::with_initializers)
 }
 
 fn read_config<'a>(
     entries: impl IntoIterator<Item = &'a str>,
-    has_initializers: bool,
+    edition: Edition,
 ) -> Result<RuntimeConfig, runtime_config::Error> {
-    let kinds = kinds(has_initializers).chain(RESOURCE_METRICS);
-    let all: Vec<Subject<'static>> = kinds.flat_map(Kind::subjects).collect();
+    let kinds = kinds(edition).chain(RESOURCE_METRICS);
+    let all: Vec<VersionedResource<'static>> = kinds.flat_map(Kind::versioned_resources).collect();
     RuntimeConfig::parse(entries, &all)
 }

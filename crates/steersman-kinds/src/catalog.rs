@@ -510,6 +510,13 @@ impl Served {
 
 // === impl Verb ===
 
+impl Version {
+    /// Whether its tables have the columns of kinds without any of their own: the name and the time of the creation.
+    pub fn has_plain_columns(&self) -> bool {
+        matches!(&*self.columns, [_, created] if &*created.name == "Created At")
+    }
+}
+
 impl Verb {
     /// All verbs of an ordinary resource, in the order of discovery for built-in kinds.
     pub const ALL: [Verb; 8] = [

@@ -188,15 +188,15 @@ impl Envelope {
 
 /// The state of reading a body.
 #[derive(Clone, Copy)]
-struct Place<'b> {
+struct ReadState<'b> {
     budget: &'b Budget,
     /// The number of messages around it.
     depth: usize,
 }
 
-impl Place<'_> {
+impl ReadState<'_> {
     fn inside(self) -> Self {
-        Place { depth: self.depth + 1, ..self }
+        ReadState { depth: self.depth + 1, ..self }
     }
 }
 
@@ -226,7 +226,7 @@ pub fn decode(body: &[u8], budget: &Budget) -> Result<Value, Error> {
     let message = GroupVersion::parse(&api_version).and_then(|version| TABLE.of_kind(&version.kind(kind.as_str())));
     let Some(message) = message else { return Err(Error::UnknownKind { api_version, kind }) };
     let mut fields = Map::new();
-    let place = Place { budget, depth: 0 };
+    let place = ReadState { budget, depth: 0 };
     read_message(message, raw, &mut fields, place)?;
     fields.insert("apiVersion".to_owned(), Value::from(api_version));
     fields.insert("kind".to_owned(), Value::from(kind));
@@ -234,7 +234,7 @@ pub fn decode(body: &[u8], budget: &Budget) -> Result<Value, Error> {
 }
 
 /// Decodes a message into the fields of an object.
-fn read_message(message: &Message, bytes: &[u8], fields: &mut Map, place: Place<'_>) -> Result<(), Error> {
+fn read_message(message: &Message, bytes: &[u8], fields: &mut Map, place: ReadState<'_>) -> Result<(), Error> {
     if place.depth > DEPTH_MAX {
         return Err(Error::TooDeep);
     }
@@ -286,7 +286,7 @@ fn read_message(message: &Message, bytes: &[u8], fields: &mut Map, place: Place<
 }
 
 /// Decodes an entry of a map, which is a message of a key and a value.
-fn read_entry(kind: Kind, field: Read<'_>, place: Place<'_>, message: &Message) -> Result<(String, Value), Error> {
+fn read_entry(kind: Kind, field: Read<'_>, place: ReadState<'_>, message: &Message) -> Result<(String, Value), Error> {
     let Read::Bytes(bytes) = field else { return Err(damaged(message.name)) };
     let mut key = String::new();
     let mut value = None;
@@ -305,7 +305,7 @@ fn read_entry(kind: Kind, field: Read<'_>, place: Place<'_>, message: &Message) 
     Ok((key, value))
 }
 
-fn read_value(kind: Kind, field: Read<'_>, place: Place<'_>) -> Result<Value, Error> {
+fn read_value(kind: Kind, field: Read<'_>, place: ReadState<'_>) -> Result<Value, Error> {
     if let (Kind::Text | Kind::Bytes | Kind::Quantity | Kind::IntOrString, Read::Bytes(bytes)) = (kind, field) {
         place.budget.build_all(0, cost::text(bytes.len()))?;
     }
@@ -333,7 +333,7 @@ fn read_value(kind: Kind, field: Read<'_>, place: Place<'_>) -> Result<Value, Er
     })
 }
 
-fn read_object(reference: Reference, bytes: &[u8], place: Place<'_>) -> Result<Map, Error> {
+fn read_object(reference: Reference, bytes: &[u8], place: ReadState<'_>) -> Result<Map, Error> {
     let mut fields = Map::new();
     read_message(TABLE.at(reference), bytes, &mut fields, place.inside())?;
     Ok(fields)

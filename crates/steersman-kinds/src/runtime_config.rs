@@ -29,7 +29,7 @@ pub struct RuntimeConfig {
 
 /// A built-in resource in one of its versions.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct VersionedResource<'a> {
     pub group: &'a str,
     pub version: &'a str,
     pub resource: &'a str,
@@ -72,7 +72,10 @@ impl RuntimeConfig {
     ///
     /// # Errors
     /// When an entry cannot be read, or names nothing that exists.
-    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, all: &[Subject<'_>]) -> Result<RuntimeConfig, Error> {
+    pub fn parse<'a>(
+        entries: impl IntoIterator<Item = &'a str>,
+        all: &[VersionedResource<'_>],
+    ) -> Result<RuntimeConfig, Error> {
         let mut config = RuntimeConfig::default();
         for entry in entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty()) {
             let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));
@@ -89,7 +92,7 @@ impl RuntimeConfig {
         Ok(config)
     }
 
-    fn check(&self, all: &[Subject<'_>]) -> Result<(), Error> {
+    fn check(&self, all: &[VersionedResource<'_>]) -> Result<(), Error> {
         for key in self.entries.keys().filter(|key| !is_for_many(key)) {
             let parts: Vec<&str> = key.split('/').collect();
             let (group, version, resource) = match parts[..] {
@@ -114,8 +117,8 @@ impl RuntimeConfig {
     }
 
     /// Whether a resource is served in a version.
-    pub fn serves(&self, subject: Subject<'_>) -> bool {
-        let Subject { group, version, resource } = subject;
+    pub fn serves(&self, subject: VersionedResource<'_>) -> bool {
+        let VersionedResource { group, version, resource } = subject;
         let stability = stability(version);
         let is_initializers = self.has_initializers() && resource == INITIALIZERS;
         let is_usual = stability == GA || is_initializers || group == RESOURCE_METRICS;
@@ -158,7 +161,7 @@ mod tests {
 
     fn parse(entries: &[&str]) -> Result<RuntimeConfig, Error> {
         let all = [DEPLOYMENTS, RANGES, ADDRESSES, CRON_JOBS, PODS, ("apps", "v1", "daemonsets")];
-        let all = all.map(|(group, version, resource)| Subject { group, version, resource });
+        let all = all.map(|(group, version, resource)| VersionedResource { group, version, resource });
         RuntimeConfig::parse(entries.iter().copied(), &all)
     }
 
@@ -166,7 +169,7 @@ mod tests {
     fn check(config: &[&str], subject: (&str, &str, &str), want: bool) {
         let (group, version, resource) = subject;
         let config = parse(config).unwrap();
-        assert_eq!(config.serves(Subject { group, version, resource }), want, "{config}");
+        assert_eq!(config.serves(VersionedResource { group, version, resource }), want, "{config}");
     }
 
     const PODS: (&str, &str, &str) = ("", "v1", "pods");

@@ -75,7 +75,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When its defaults make it too large.
-    fn settle(&self, version: &Version, converted: Value) -> Result<Value, budget::Error> {
+    fn decode_converted(&self, version: &Version, converted: Value) -> Result<Value, budget::Error> {
         let _ = version;
         Ok(converted)
     }
@@ -108,6 +108,23 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     fn store(&self, resource: &Resource, version: &Version, internal: Value) -> Result<Value, budget::Error> {
         let _ = (resource, version);
         Ok(internal)
+    }
+
+    /// Reads an object that another API server has stored in this version: unknown fields are dropped, defaults are set, and it gets the
+    /// stored form.
+    ///
+    /// # Errors
+    /// When it is not JSON, or too large, or a field has the wrong type.
+    fn adopt(
+        &self,
+        resource: &Resource,
+        version: &Version,
+        body: Body<'_>,
+        budget: &Budget,
+    ) -> Result<Value, DecodeError> {
+        let mut value = self.decode(version, body, budget)?.value;
+        self.default(version, &mut value, budget)?;
+        Ok(self.store(resource, version, self.internal(version, value))?)
     }
 
     /// The object with further fields that its writer owns besides those that were sent, where a kind takes defaults
@@ -177,9 +194,9 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Warnings for the client about an object that is valid.
-    fn warnings(&self, version: &Version, value: &Value) -> Vec<String> {
-        let _ = (version, value);
+    /// Warnings for the client about an object that is valid. `old` is null for a new one.
+    fn warnings(&self, version: &Version, value: &Value, old: &Value) -> Vec<String> {
+        let _ = (version, value, old);
         Vec::new()
     }
 
@@ -210,10 +227,21 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Rules::default()
     }
 
+    /// The path of the number by which the rows of a table are sorted, and then by name. Usually they are sorted by name alone.
+    fn rows_ordered_by(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
     /// The fields from which the cells of a row are computed. Cells must not depend on other fields.
     fn cells_read(&self, version: &Version) -> Projection {
         let _ = version;
         Projection::without_managers()
+    }
+
+    /// The conditions of an object's row. They depend on the same fields as the cells.
+    fn row_conditions(&self, version: &Version, value: &Value) -> Vec<Value> {
+        let _ = (version, value);
+        Vec::new()
     }
 
     /// The cells of an object's row, one for each of the version's columns; `null` where there is nothing to show.
@@ -276,6 +304,8 @@ pub struct Rules {
     pub warns_of_orphans: bool,
     /// Whether finalizers without a domain must be those that Kubernetes defines.
     pub requires_qualified_finalizers: bool,
+    /// Whether creations check `generateName` like a name.
+    pub validates_generate_name: bool,
     /// Whether updates check `generateName` like creations.
     pub validates_generate_name_on_update: bool,
 }
@@ -312,6 +342,7 @@ impl Default for Rules {
             warns_on_update: true,
             warns_of_orphans: false,
             requires_qualified_finalizers: false,
+            validates_generate_name: true,
             validates_generate_name_on_update: false,
         }
     }

@@ -1,4 +1,4 @@
-//! What several crates compute from objects of built-in kinds: a Pod's requests, the use of quotas, bootstrap tokens.
+//! Values that several crates compute from objects of built-in kinds: a Pod's requests, the use of quotas, bootstrap tokens.
 
 pub mod bootstrap_token;
 pub mod pod;

@@ -9,6 +9,7 @@ mod header;
 
 use crate::names::key::ObjectKey;
 use crate::names::revision::Revision;
+use crate::object::header::MetadataPosition;
 use bytes::Bytes;
 use std::borrow::Cow;
 
@@ -26,6 +27,8 @@ pub struct Object {
     json_at: u32,
     /// The position of `"resourceVersion":"` in `record`.
     version_at: u32,
+    /// The position of the selectable fields in the header, behind the labels.
+    fields_at: u32,
 }
 
 /// An object that is about to be stored: its JSON without `metadata.resourceVersion`, and its header.
@@ -33,8 +36,7 @@ pub struct Object {
 pub struct Draft {
     header: Header,
     json: Bytes,
-    is_empty_metadata: bool,
-    metadata_at: usize,
+    metadata: MetadataPosition,
 }
 
 /// Why bytes are not an object.
@@ -85,9 +87,9 @@ impl Draft {
     /// # Errors
     /// When the JSON is not an object with a `metadata` object.
     pub fn new(header: Header, json: Bytes) -> Result<Draft, DecodeError> {
-        let metadata_at = metadata_at(&json).ok_or(DecodeError::NoMetadata)?;
-        let is_empty_metadata = json[metadata_at..].trim_ascii_start().starts_with(b"}");
-        Ok(Draft { header, json, is_empty_metadata, metadata_at })
+        let at = metadata_at(&json).ok_or(DecodeError::NoMetadata)?;
+        let is_empty = json[at..].trim_ascii_start().starts_with(b"}");
+        Ok(Draft { header, json, metadata: MetadataPosition { at, is_empty } })
     }
 
     /// A draft of a JSON alone, which is parsed for the header.
@@ -101,7 +103,7 @@ impl Draft {
     /// The stored form.
     pub fn encode(&self) -> Bytes {
         let mut stored = Vec::with_capacity(self.header.weight() + self.json.len());
-        self.header.write(self.metadata_at, self.is_empty_metadata, &mut stored);
+        self.header.write(self.metadata, &mut stored);
         stored.extend_from_slice(&self.json);
         stored.into()
     }
@@ -165,12 +167,25 @@ impl Object {
             _ => Cow::Borrowed(stored),
         };
         let parsed = Meta::parse(&stored).map_err(DecodeError::Header)?;
-        let (json_at, metadata_at) = (parsed.json_at, parsed.json_at + parsed.metadata_at);
+        let (json_at, metadata_at) = (parsed.json_at, parsed.json_at + parsed.metadata.at);
         let (before, after) = stored.split_at_checked(metadata_at).ok_or(DecodeError::Header(Fault::Cut))?;
-        let comma: &[u8] = if parsed.is_empty_metadata { b"" } else { b"," };
+        let comma: &[u8] = if parsed.metadata.is_empty { b"" } else { b"," };
         let record = splice(before, revision, &[b"\"", comma, after]);
         let narrow = |at: usize| u32::try_from(at).map_err(|_| DecodeError::Header(Fault::Malformed));
-        Ok(Object { key, revision, record, json_at: narrow(json_at)?, version_at: narrow(metadata_at)? })
+        let (json_at, version_at, fields_at) = (narrow(json_at)?, narrow(metadata_at)?, narrow(parsed.fields_at)?);
+        Ok(Object { key, revision, record, json_at, version_at, fields_at })
+    }
+
+    /// The JSON in stored bytes, without `metadata.resourceVersion`.
+    ///
+    /// # Errors
+    /// When the bytes are neither JSON nor begin with a header.
+    pub fn json_of(stored: &[u8]) -> Result<&[u8], DecodeError> {
+        if stored.first() == Some(&b'{') {
+            return Ok(stored);
+        }
+        let parsed = Meta::parse(stored).map_err(DecodeError::Header)?;
+        stored.get(parsed.json_at..).ok_or(DecodeError::Header(Fault::Cut))
     }
 
     /// A copy with another revision: for the event of a deletion, and for watchers whose selection the object leaves.
@@ -178,7 +193,8 @@ impl Object {
         let version_at = self.version_at as usize;
         let behind = version_at + VERSION_FIELD.len() + digits(self.revision);
         let record = splice(&self.record[..version_at], revision, &[&self.record[behind..]]);
-        Object { key: self.key.clone(), revision, record, json_at: self.json_at, version_at: self.version_at }
+        let Object { json_at, version_at, fields_at, .. } = *self;
+        Object { key: self.key.clone(), revision, record, json_at, version_at, fields_at }
     }
 
     /// The bytes that it is stored as, of which [`Object::decode`] makes it.
@@ -202,7 +218,7 @@ impl Object {
 
     /// The header.
     pub fn meta(&self) -> Meta<'_> {
-        Meta::trusted(&self.record)
+        Meta::trusted(&self.record, self.fields_at as usize)
     }
 
     /// The value of a label.

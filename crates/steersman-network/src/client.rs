@@ -7,7 +7,7 @@ pub mod samplecrd_v1;
 
 use steersman::InformerFactory;
 
-/// What a client can do with the kinds of these groups.
+/// The operations of a client on the kinds of these groups.
 pub trait Clientset {
     /// Clients of samplecrd.k8s.io/v1.
     fn samplecrd_v1(&self) -> samplecrd_v1::Clients;

@@ -20,7 +20,7 @@ use crate::read_access::ReadAccess;
 use crate::reconcile::deletion::{Release, deletion_policy};
 use crate::reconcile::desired::{Desired, fingerprint};
 use crate::reconcile::duplicates::PossibleDuplicates;
-use crate::reconcile::execute::{Work, converge};
+use crate::reconcile::execute::{Input, converge};
 use crate::reconcile::observe::{Lookup, Search};
 use crate::reconcile::outcome::{NotReady, Outcome, Retry, jittered};
 use crate::reconcile::pending::Pending;
@@ -166,7 +166,7 @@ impl<'a> Reconciliation<'a> {
         // From now on a listing that was begun before is out of date for this object, however this ends.
         self.cx.snapshots.touch(&self.uid);
         let status = self.object.status.as_ref();
-        let work = Work {
+        let work = Input {
             search: self.search(project.as_deref(), self.cx.possible_duplicates.lookup(&self.uid)),
             cluster: self.cluster,
             uid: &self.uid,

@@ -198,7 +198,7 @@ impl Inner {
 
     /// Every page of every part of a search, without duplicates, oldest first.
     async fn find<T: DeserializeOwned + Item>(&self, call: Call, query: Pairs) -> Result<Vec<T>, Error> {
-        let mut found = paging::Found::new(self.limits.found_max);
+        let mut found = paging::SearchResults::new(self.limits.found_max);
         for part in paging::split(query) {
             let items = self.walk(&call, &part).await?;
             found.add(items).map_err(|cause| call.clone().unanswered(cause))?;
@@ -211,7 +211,7 @@ impl Inner {
     async fn walk<T: DeserializeOwned + Item>(&self, call: &Call, part: &Pairs) -> Result<Vec<T>, Error> {
         let first = paging::encode(part, self.limits.page_size);
         let mut query = first.clone();
-        let mut found = paging::Found::<T>::new(self.limits.found_max);
+        let mut found = paging::SearchResults::<T>::new(self.limits.found_max);
         let mut restarts_left: u32 = 3;
         loop {
             let ask = Ask { query: Some(&query), ..Ask::new(Method::GET, T::COLLECTION.to_owned()) };
@@ -219,7 +219,7 @@ impl Inner {
                 Err(error) if error.is_not_found() && query != first && 0 < restarts_left => {
                     restarts_left -= 1;
                     query.clone_from(&first);
-                    found = paging::Found::new(self.limits.found_max);
+                    found = paging::SearchResults::new(self.limits.found_max);
                     continue;
                 }
                 outcome => outcome?,

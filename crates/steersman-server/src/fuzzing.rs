@@ -76,8 +76,8 @@ fn continue_token(list: options::List) -> Option<Option<String>> {
 /// Reads the options of a write, and those of a deletion with its body.
 pub fn write_options(query: &Query, body: Option<Value>) -> [bool; 3] {
     [
-        options::Write::parse(query, "UpdateOptions", false).is_ok(),
-        options::Write::parse(query, "PatchOptions", true).is_ok(),
+        options::Write::parse(query, options::WriteKind::Update).is_ok(),
+        options::Write::parse(query, options::WriteKind::Apply).is_ok(),
         options::Delete::parse(query, body).is_ok(),
     ]
 }
@@ -121,9 +121,9 @@ pub fn is_kubeconfig(text: &str) -> bool {
 
 /// Applies an audit policy to a request: the level, whether managed fields are omitted, and whether each stage is.
 pub fn audit_ruling(policy: &Policy, user: Option<&User>, attributes: &Attributes<'_>) -> (Level, bool, [bool; 4]) {
-    let ruling = policy.ruling(user, attributes);
+    let config = policy.evaluate(user, attributes);
     let stages = [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
-    (ruling.level, ruling.omits_managed_fields, stages.map(|stage| ruling.omits(stage)))
+    (config.level, config.omits_managed_fields, stages.map(|stage| config.omits(stage)))
 }
 
 /// Reads the answer of a webhook that authenticates, for one audience: the user and the audiences that it is good for.

@@ -2,8 +2,9 @@
 
 pub(crate) mod answer;
 pub(crate) mod chain;
-/// Documents about the server itself: discovery, OpenAPI, health, version.
+/// Documents about the server itself: backups, discovery, OpenAPI, health, version.
 pub(crate) mod documents {
+    pub(crate) mod backup;
     pub mod discovery;
     pub(crate) mod health;
     pub mod openapi;

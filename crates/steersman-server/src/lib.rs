@@ -31,15 +31,17 @@ mod write;
 
 pub use crate::access::{audit, authn, authz};
 pub use crate::background::expiry::EVENT_TTL;
+pub use crate::http::documents::backup::BACKUP_PATH;
 pub use crate::http::documents::{discovery, openapi, version};
 pub use crate::http::limits::Concurrency;
 pub use crate::http::service::Service;
 pub use crate::http::timeouts::Timeouts;
 pub use crate::http::web::{Web, WebError};
+pub use crate::metrics::encryption::{Reloads, StorageEncryption};
 pub use crate::metrics::{ProcessUsage, ReadProcess};
 pub use crate::server::{Options, Server, StartError};
 pub use crate::shared::compute::Compute;
-pub use crate::shared::follower::in_force::Work;
+pub use crate::shared::follower::in_force::DefinitionWork;
 pub use crate::shared::nodes::agents::Agents;
 pub use crate::shared::nodes::resource_metrics::{NodeUsage, PodUsage, ResourceMetrics, Usage};
 pub use crate::shared::request::body::{Body, Error as BodyError};

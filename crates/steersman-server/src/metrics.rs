@@ -5,6 +5,7 @@
 //! (`exposition`). Labels come from the catalog, never from what a client sends, so that definitions bound their
 //! number; beyond [`SERIES_MAX`] a request is counted under empty labels.
 
+pub(crate) mod encryption;
 mod exposition;
 pub(crate) mod histogram;
 pub(crate) mod policies;
@@ -12,7 +13,8 @@ mod process;
 pub(crate) mod text;
 mod webhooks;
 
-use crate::metrics::histogram::Histogram;
+use crate::metrics::encryption::StorageEncryption;
+use crate::metrics::histogram::{Histogram, REQUEST_BOUNDS};
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -29,6 +31,8 @@ const SERIES_MAX: usize = 20_000;
 /// The counters of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
+    /// The encryption of stored values, if the embedder has one.
+    encryption: OnceLock<Arc<dyn StorageEncryption>>,
     series: RwLock<HashMap<OwnedLabels, Arc<Series>>>,
     /// Reads the usage of the process; without it none is reported.
     process: OnceLock<ReadProcess>,
@@ -68,21 +72,16 @@ struct OwnedLabels {
 }
 
 /// The counts under one set of labels.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Series {
-    seen: Mutex<Seen>,
+    /// The number of answers with each status code, in the order of their first occurrence: there are few.
+    codes: Mutex<Vec<(u16, u64)>>,
+    duration: Histogram,
     /// Watches that are open.
     open: AtomicI64,
     /// Events sent to watches.
     events: AtomicU64,
     event_bytes: AtomicU64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    /// The number of answers with each status code, in the order of their first occurrence: there are few.
-    codes: Vec<(u16, u64)>,
-    duration: Histogram,
 }
 
 /// An open watch. Counted until it is dropped.
@@ -95,12 +94,13 @@ impl Metrics {
     /// Counts an answered request.
     pub(crate) fn request(&self, labels: &Labels<'_>, code: u16, duration: Duration) {
         let series = self.series(labels);
-        let mut seen = series.seen.lock();
-        match seen.codes.iter_mut().find(|(known, _)| *known == code) {
+        let mut codes = series.codes.lock();
+        match codes.iter_mut().find(|(known, _)| *known == code) {
             Some((_, count)) => *count += 1,
-            None => seen.codes.push((code, 1)),
+            None => codes.push((code, 1)),
         }
-        seen.duration.observe(duration.as_secs_f64());
+        drop(codes);
+        series.duration.observe(duration);
     }
 
     /// Counts a watch as open.
@@ -114,6 +114,17 @@ impl Metrics {
     pub(crate) fn report_process(&self, read: ReadProcess) {
         // Only the first reader is kept; all are equivalent.
         let _known = self.process.set(read);
+    }
+
+    /// Adds the encryption of stored values to what is reported.
+    pub(crate) fn report_encryption(&self, encryption: Arc<dyn StorageEncryption>) {
+        // Only the first is kept: a store has one.
+        let _known = self.encryption.set(encryption);
+    }
+
+    /// The encryption of stored values.
+    pub(crate) fn encryption(&self) -> Option<&dyn StorageEncryption> {
+        self.encryption.get().map(|encryption| &**encryption)
     }
 
     /// The number of open watches of a resource in a version, in one namespace or in all of them.
@@ -143,7 +154,7 @@ impl Metrics {
         let mut series = self.series.write();
         let is_full = SERIES_MAX <= series.len() && !series.contains_key(labels);
         let labels = if is_full { Labels { verb: labels.verb, ..Labels::default() } } else { *labels };
-        series.entry(labels.into()).or_default().clone()
+        series.entry(labels.into()).or_insert_with(|| Arc::new(Series::new())).clone()
     }
 }
 
@@ -158,6 +169,20 @@ impl OpenWatch {
 impl Drop for OpenWatch {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Series ===
+
+impl Series {
+    fn new() -> Series {
+        Series {
+            codes: Mutex::default(),
+            duration: Histogram::new(REQUEST_BOUNDS),
+            open: AtomicI64::default(),
+            events: AtomicU64::default(),
+            event_bytes: AtomicU64::default(),
+        }
     }
 }
 

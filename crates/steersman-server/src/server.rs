@@ -11,8 +11,9 @@ use crate::http::service::Service;
 use crate::http::timeouts::Timeouts;
 use crate::http::web::Web;
 use crate::metrics::ReadProcess;
+use crate::metrics::encryption::StorageEncryption;
 use crate::shared::compute::{Compute, Pool};
-use crate::shared::follower::in_force::Work;
+use crate::shared::follower::in_force::DefinitionWork;
 use crate::shared::nodes::agents::Agents;
 use crate::shared::nodes::resource_metrics::{Offer, ResourceMetrics};
 use crate::shared::status::Failure;
@@ -43,6 +44,8 @@ pub struct Options {
     pub admission: Plugins,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
+    /// The name of the host, by which servers on one store are told apart if they have the same address.
+    pub host: String,
     /// The address at which other machines reach the server; the Service `kubernetes` leads to it. Without an address,
     /// or with one that only this machine knows, the Service has no endpoints.
     pub advertised: Option<IpAddr>,
@@ -50,9 +53,12 @@ pub struct Options {
     pub audit: Option<Audit>,
     /// The ranges from which Services get addresses and ports.
     pub service_ranges: Ranges,
-    /// The addresses at which the Services of admission and conversion webhooks are called instead of their own;
-    /// usually none.
+    /// The addresses at which the Services of admission and conversion webhooks, and of APIServices, are called instead
+    /// of their own; usually none.
     pub webhook_services: webhook::Services,
+    /// The certificate with which requests are passed on to the servers behind APIServices, who then believe who the user
+    /// is. Without it they may refuse them.
+    pub proxy_identity: Option<webhook::Identity>,
     /// The built-in groups, versions and resources that are served.
     pub runtime_config: RuntimeConfig,
     /// The limits of requests in flight.
@@ -86,10 +92,12 @@ impl Options {
             authorization: Authorization::default(),
             admission: Plugins::default(),
             address: "localhost:6443".to_owned(),
+            host: "localhost".to_owned(),
             advertised: None,
             audit: None,
             service_ranges: Ranges::default(),
             webhook_services: webhook::Services::default(),
+            proxy_identity: None,
             runtime_config: RuntimeConfig::default(),
             concurrency: Concurrency::default(),
             compute: Compute::default(),
@@ -138,15 +146,17 @@ impl Server {
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
-        let Options { resource_metrics, advertised, compute, watch_authorization, clock, .. } = options;
+        let Options { resource_metrics, advertised, compute, watch_authorization, clock, host, .. } = options;
+        let Options { proxy_identity, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
+        let proxies = authentication.published_proxies.clone();
         let catalog = crate::background::definitions::configured(&runtime_config);
         let has_initializers = runtime_config.has_initializers();
         let admission = if has_initializers { admission.with_initializers() } else { admission };
         let admission = if authorization.has_nodes() { admission.with_nodes() } else { admission };
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
-        let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
+        let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services, proxy_identity);
         state.timeouts = timeouts;
         state.watch_authorization = watch_authorization;
         state.compute = Arc::new(Pool::new(compute));
@@ -163,10 +173,13 @@ impl Server {
         // The store may have been written before the server started, and its cache may lag behind.
         state.sync().await.map_err(fail)?;
         crate::background::upkeep::api_services::offer_resource_metrics(&state);
-        crate::write::registry::observe(&state).await.map_err(fail)?;
-        // These run before the first role is written, because its writer waits until the role is in force.
-        let followers = crate::access::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
+        crate::write::registry::service_addresses::repair::run(&state).await.map_err(fail)?;
+        // These run before the first object is written, because its writer waits until it is in force.
+        let (store, services, stopping) = (&state.store, &state.services, state.stopping_token());
+        let followers = crate::write::registry::service_addresses::follower::start(store, services, stopping);
         let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
+        let followers = crate::access::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
+        tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         if let Some(nodes) = &state.nodes {
             let followers = crate::access::authz::node::follower::start(&state.store, nodes, state.stopping_token());
             tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
@@ -186,12 +199,11 @@ impl Server {
             let follower = crate::write::initializers::follow(&state.store, configured, state.stopping_token());
             tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);
         }
-        let found =
-            crate::background::bootstrap::Found { address: &address, advertised, client_ca: client_ca.as_deref() };
+        let mut found = crate::background::bootstrap::ServerFacts::new(&host, &address, advertised, client_ca, proxies);
         crate::background::bootstrap::namespaces(&state).await.map_err(fail)?;
         // Independent writes run concurrently, so that they share commits of the store.
         let (lease, definitions, kept) = future::try_join3(
-            Box::pin(crate::background::bootstrap::start(&state, &found)),
+            Box::pin(crate::background::bootstrap::start(&state, &mut found)),
             Box::pin(crate::background::definitions::start(&state)),
             Box::pin(keep(&state, &limits)),
         )
@@ -206,10 +218,13 @@ impl Server {
         tasks.extend(kept);
         // These need the namespaces.
         tasks.push(crate::background::upkeep::start_tracking(&state).await.map_err(fail)?);
-        tasks.push(crate::background::bootstrap::keep(&state, &found));
+        tasks.push(crate::background::bootstrap::keep(&state, found));
         tasks.push(crate::background::key_rotation::start(&state));
         tasks.extend(crate::background::upkeep::start_initialization(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
+        let keys = state.authenticator.service_accounts().keys();
+        let keys = authn::service_account::stored_keys::start(&state.store, keys, state.stopping_token());
+        tasks.extend(keys.map_err(|error| fail(Failure::of_read(&error)))?);
         tasks.push(crate::background::legacy_uses::start(&state));
         tasks.extend(token_secrets.map(|options| crate::background::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
@@ -241,13 +256,18 @@ impl Server {
     }
 
     /// The work that putting definitions in force has taken since the start.
-    pub fn definition_work(&self) -> Work {
+    pub fn definition_work(&self) -> DefinitionWork {
         self.state.definitions.work()
     }
 
     /// Makes `/metrics` report the resources of the process, which `read` returns at each scrape.
     pub fn report_process(&self, read: ReadProcess) {
         self.state.metrics.report_process(read);
+    }
+
+    /// Makes `/metrics`, `/healthz` and `/readyz` report the encryption of stored values, which is below the store.
+    pub fn report_encryption(&self, encryption: Arc<dyn StorageEncryption>) {
+        self.state.metrics.report_encryption(encryption);
     }
 
     /// Makes `/readyz` fail from now on. All other requests are still answered.
@@ -266,6 +286,8 @@ impl Server {
     pub async fn stop(self) {
         self.begin_stop();
         self.chain.finish_writes().await;
+        self.state.remotes.tunnels.close();
+        self.state.remotes.tunnels.wait().await;
         for task in self.tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a task of the server failed");

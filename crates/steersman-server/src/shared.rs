@@ -1,10 +1,22 @@
 //! The modules that every layer uses: requests and their encodings, the operation under way, failures, budgets of computing, calls to webhooks.
 
+/// The servers behind APIServices.
+pub(crate) mod aggregation {
+    pub(crate) mod discovered;
+    pub(crate) mod headers;
+    pub(crate) mod priority;
+    pub(crate) mod remote;
+    pub(crate) mod remotes;
+}
 pub(crate) mod compute;
 pub(crate) mod config_file;
 pub(crate) mod conversion;
-pub(crate) mod digest_cache;
 pub(crate) mod follower;
+/// Digests of texts, and random ids.
+pub(crate) mod identity {
+    pub(crate) mod digest_cache;
+    pub(crate) mod uid;
+}
 /// Nodes whose agents run in the process of the embedder.
 pub(crate) mod nodes {
     pub(crate) mod agents;
@@ -24,5 +36,4 @@ pub(crate) mod request {
     pub mod request_info;
 }
 pub mod status;
-pub(crate) mod uid;
 pub mod webhook;

@@ -9,33 +9,31 @@ use crate::access::authz::rbac::resource::Resource as RbacResource;
 use crate::access::authz::{Authorization, Authorizer, WatchAuthorization};
 use crate::http::timeouts::Timeouts;
 use crate::metrics::Metrics;
+use crate::shared::aggregation::remotes::Remotes;
 use crate::shared::compute::{Compute, Pool};
-use crate::shared::conversion;
 use crate::shared::conversion::webhook::Caller;
 use crate::shared::follower::Progress;
 use crate::shared::follower::compiled::{Compiled, Dependents};
-use crate::shared::follower::in_force::InForce;
+use crate::shared::follower::in_force::AppliedRevision;
 use crate::shared::nodes::agents::Agents;
 use crate::shared::nodes::resource_metrics::Offer;
 use crate::shared::request::memory::Memory;
 use crate::shared::status::Failure;
-use crate::shared::webhook::{Clients, Services};
+use crate::shared::webhook::{Clients, Identity, Services};
 use crate::write::admission::classes::Classes;
 use crate::write::admission::dynamic::policy::Policies;
 use crate::write::admission::dynamic::webhooks::Webhooks;
 use crate::write::admission::plugin::Plugin;
 use crate::write::initializers::{self, Configured};
 use crate::write::registry::service_addresses::allocator::{Allocator, Ranges};
+use crate::write::registry::service_addresses::follower::Part;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use steersman_kinds::builtin::cluster::api_service;
 use steersman_kinds::catalog::{Catalog, Resource};
 use steersman_kinds::crd;
-use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_schema::Edition;
 use steersman_storage::{ReadError, Store, WaitError};
@@ -62,8 +60,8 @@ pub(crate) struct State {
     /// The objects that belong to each node; `None` if no authorizer needs them.
     pub(crate) nodes: Option<Arc<Nodes>>,
     /// Allocates the addresses and ports of Services.
-    pub(crate) services: Allocator,
-    pub(crate) definitions: InForce,
+    pub(crate) services: Arc<Allocator>,
+    pub(crate) definitions: AppliedRevision,
     /// The resources that are compiled; a request waits until their compiled form is as new as what could be read.
     pub(crate) compiled: Compiled,
     /// `None` if the server runs without initializers.
@@ -81,6 +79,8 @@ pub(crate) struct State {
     pub(crate) resource_metrics: Option<Offer>,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
+    /// The servers behind APIServices.
+    pub(crate) remotes: Arc<Remotes>,
     /// Calls conversion webhooks, and measures their durations.
     pub(crate) conversions: Arc<Caller>,
     /// The admission webhooks in force.
@@ -90,7 +90,7 @@ pub(crate) struct State {
     catalog_changed: watch::Sender<()>,
     clock: fn() -> Timestamp,
     stopping: CancellationToken,
-    withdrawn: AtomicBool,
+    withdrawn: CancellationToken,
 }
 
 impl State {
@@ -109,6 +109,7 @@ impl State {
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
             conversions: Arc::new(Caller::new(webhooks.clone())),
+            remotes: Arc::new(Remotes::new(store.clone(), webhooks.clone(), None)),
             webhooks,
             admission_webhooks: Arc::default(),
             store,
@@ -118,8 +119,8 @@ impl State {
             policies: Arc::default(),
             classes: Arc::default(),
             nodes: has_nodes.then_some(nodes),
-            services: Allocator::default(),
-            definitions: InForce::default(),
+            services: Arc::default(),
+            definitions: AppliedRevision::default(),
             compiled: Compiled::default(),
             initializers: None,
             metrics: Metrics::default(),
@@ -133,21 +134,23 @@ impl State {
             catalog_changed: watch::Sender::new(()),
             clock,
             stopping: CancellationToken::new(),
-            withdrawn: AtomicBool::new(false),
+            withdrawn: CancellationToken::new(),
         }
     }
 
     /// Allocates from these ranges. Must be called before anything is read or written.
     #[must_use]
     pub(crate) fn with_services(self, ranges: Ranges) -> State {
-        State { services: Allocator::new(ranges), ..self }
+        State { services: Arc::new(Allocator::new(ranges)), ..self }
     }
 
-    /// Calls the webhooks behind these Services at their mapped addresses. Must be called before anything is written.
+    /// Calls the webhooks and servers behind these Services at their mapped addresses, the servers with this certificate.
+    /// Must be called before anything is written.
     #[must_use]
-    pub(crate) fn with_webhook_services(self, services: Services) -> State {
+    pub(crate) fn with_webhook_services(self, services: Services, identity: Option<Identity>) -> State {
         let webhooks = Arc::new(Clients::new(self.store.clone(), services));
-        State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
+        let remotes = Arc::new(Remotes::new(self.store.clone(), webhooks.clone(), identity));
+        State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, remotes, ..self }
     }
 
     /// Makes requests wait until everything that could be read is in force, flow schemas and priority levels (`flow`)
@@ -167,6 +170,9 @@ impl State {
         for (resource, progress) in self.classes.followed() {
             compiled.add(store, &resource, Dependents::Admitted, progress);
         }
+        for part in Part::ALL {
+            compiled.add(store, &part.resource(), Dependents::OnServices, self.services.followers.progress(part));
+        }
         if let Some(initializers) = &self.initializers {
             compiled.add(store, &initializers::resource(), Dependents::Admitted, initializers.progress());
         }
@@ -183,14 +189,6 @@ impl State {
     /// The catalog that is served now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
-    }
-
-    /// Whether an APIService says that another server serves a version of a group.
-    pub(crate) fn is_elsewhere(&self, group: &str, version: &str) -> bool {
-        let key = ObjectKey::cluster(format!("{version}.{group}"));
-        let found = self.store.get_cached(&GroupResource::new(api_service::GROUP, "apiservices"), &key);
-        let found = found.and_then(|service| conversion::parse(&service).ok());
-        found.is_some_and(|service| at(&service, &["spec", "service"]).is_some())
     }
 
     /// Replaces the served catalog by its successor. `next` is called again if another catalog was served in the
@@ -234,12 +232,28 @@ impl State {
 
     /// Whether readiness has been withdrawn.
     pub(crate) fn is_withdrawn(&self) -> bool {
-        self.withdrawn.load(Ordering::Relaxed)
+        self.withdrawn.is_cancelled()
+    }
+
+    /// Resolves when readiness is withdrawn, which is before the server stops.
+    pub(crate) async fn withdrawn(&self) {
+        self.withdrawn.cancelled().await;
     }
 
     /// Makes the readiness check fail from now on.
     pub(crate) fn withdraw(&self) {
-        self.withdrawn.store(true, Ordering::Relaxed);
+        self.withdrawn.cancel();
+    }
+
+    /// The object as it was when a request arrived, or later.
+    pub(crate) async fn get_since(
+        &self,
+        arrived: Instant,
+        resource: &GroupResource,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<Object>>, Failure> {
+        self.sync_since(arrived).await?;
+        self.store.get_readable(resource, key).map_err(|error| Failure::of_read(&error))
     }
 
     /// The current object, by a linearizable read.
@@ -255,18 +269,41 @@ impl State {
     ) -> Result<Option<Arc<Object>>, Failure> {
         match self.store.get(resource, key).await {
             Err(error @ ReadError::Unreadable { .. }) => {
-                tracing::warn!(%error, "an object of the server's own is made anew");
-                let removed = self.store.delete_unreadable(resource, key).await;
-                removed.map_err(|error| Failure::of_write(&error, resource, &key.name))?;
+                self.remove_own(resource, key, &Failure::of_read(&error)).await?;
                 Ok(None)
             }
             found => found.map_err(|error| Failure::of_read(&error)),
         }
     }
 
+    /// Removes the unreadable entry of an object that the server itself maintains.
+    ///
+    /// # Errors
+    /// With the given failure when the entry is encrypted with a key that is not there: it is whole, and readable with the key.
+    pub(crate) async fn remove_own(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        failure: &Failure,
+    ) -> Result<(), Failure> {
+        let is_sealed = self.store.is_sealed(resource, key).await;
+        if is_sealed.map_err(|error| Failure::of_read(&error))? {
+            return Err(failure.clone());
+        }
+        tracing::warn!(error = %failure.status.message, "an object of the server's own is made anew");
+        let removed = self.store.delete_unreadable(resource, key).await;
+        removed.map_err(|error| Failure::of_write(&error, resource, &key.name))?;
+        Ok(())
+    }
+
     /// Waits until the cache has everything that was committed before the call.
     pub(crate) async fn sync(&self) -> Result<Revision, Failure> {
         self.store.sync().await.map_err(|error| Failure::of_read(&error))
+    }
+
+    /// Waits until the cache has everything that was committed when a request arrived.
+    pub(crate) async fn sync_since(&self, arrived: Instant) -> Result<Revision, Failure> {
+        self.store.sync_since(arrived).await.map_err(|error| Failure::of_read(&error))
     }
 
     /// Waits up to [`VERSION_WAIT`] for a version that the cache may not have reached yet.
@@ -278,8 +315,14 @@ impl State {
         }
     }
 
-    /// Called after every write. Waits until a definition, role, policy, binding, webhook configuration, default class or
-    /// InitializerConfiguration is in force.
+    /// Waits until the definitions that can be read are in force.
+    pub(crate) async fn catch_up_with_definitions(&self) {
+        let newest = self.store.newest(&GroupResource::new(crd::GROUP, crd::PLURAL)).revision();
+        self.definitions.progress().wait_for(newest).await;
+    }
+
+    /// Called after every write. Waits until a definition, role, policy, binding, webhook configuration, default class,
+    /// ServiceCIDR, IPAddress or InitializerConfiguration is in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
@@ -295,6 +338,7 @@ impl State {
                     self.policies.wait_for(resource, revision).await
                         && self.admission_webhooks.wait_for(resource, revision).await
                         && self.classes.wait_for(resource, revision).await
+                        && self.services.wait_for(&resource.storage, revision).await
                 }
             },
         };

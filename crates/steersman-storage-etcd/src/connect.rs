@@ -1,16 +1,27 @@
 //! The beginning: which etcd this is, and whether it can be used.
 
+pub(crate) mod restore;
+mod version;
+
 use crate::client::failure::Failure;
 use crate::client::{Client, Lane, undone};
-use crate::layout::{FORMAT, Layout};
-use crate::proto::{Compare, EQUAL, MOD, PutRequest, RangeRequest, Request, RequestOp, StatusRequest, TxnRequest};
-use crate::version::{self, Unsupported};
+use crate::connect::version::Unsupported;
+use crate::layout::{FORMAT, Format, Layout, Span};
+use crate::options::{Keys, Options};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, StatusRequest, TxnRequest};
+use bytes::Bytes;
 use futures::future::join_all;
+use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::{self, Cause};
 
 /// How long a member has to say which version it is.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The default prefix in the layout of Steersman.
+pub const STEERSMAN_PREFIX: &str = "/steersman";
+/// The default prefix of kube-apiserver.
+pub const REGISTRY_PREFIX: &str = "/registry";
 
 /// Why etcd cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +36,35 @@ pub enum ConnectError {
         #[source]
         source: Cause,
     },
+    /// There is nothing below the prefix.
+    #[error("etcd has nothing below {prefix:?}: name the prefix of a server's objects")]
+    Empty {
+        /// The prefix.
+        prefix: String,
+    },
+    /// There is nothing below the prefix of kube-apiserver, and a store in the layout of Steersman elsewhere.
+    #[error(
+        "etcd has nothing below {prefix:?}, and below {STEERSMAN_PREFIX:?} a store in the layout of Steersman: use it with --etcd-layout steersman, or move it \
+         with `steersman backup` and `steersman restore`, and then delete all keys below {STEERSMAN_PREFIX:?}"
+    )]
+    Elsewhere {
+        /// The prefix.
+        prefix: String,
+    },
+    /// There is a store in the layout of Steersman, and another layout was asked for.
+    #[error(
+        "etcd has a store in the layout of Steersman below {prefix:?}: use it with --etcd-layout steersman, or move it with `steersman backup` \
+         and `steersman restore`"
+    )]
+    Layout {
+        /// The prefix.
+        prefix: String,
+    },
     /// There is something else below the prefix.
-    #[error("etcd has keys below {prefix:?} that are not Steersman's: choose a prefix of its own")]
+    #[error(
+        "etcd has keys below {prefix:?} that are not in the layout of Steersman: choose a prefix of its own, or --etcd-layout kubernetes for the \
+         objects of a kube-apiserver"
+    )]
     Foreign {
         /// The prefix.
         prefix: String,
@@ -40,6 +78,14 @@ pub enum ConnectError {
         prefix: String,
         /// The format.
         format: String,
+    },
+    /// A restore was interrupted, or goes on.
+    #[error(
+        "what etcd has below {prefix:?} is incomplete, because a restore into it has not ended: restore again, or delete all keys below the prefix"
+    )]
+    Incomplete {
+        /// The prefix.
+        prefix: String,
     },
     /// No member is named.
     #[error("no endpoint of etcd is named")]
@@ -69,8 +115,29 @@ pub enum ConnectError {
     },
 }
 
+/// A store below a prefix.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Found {
+    /// The revisions of the store are etcd's and this number.
+    pub(crate) shift: u64,
+    /// The revision of etcd from which on the store exists.
+    pub(crate) since: u64,
+}
+
+/// Connects to the members, and checks the versions of those that answer.
+pub(crate) async fn reach(options: Options) -> Result<Arc<Client>, ConnectError> {
+    let n_members = options.endpoints.len();
+    if n_members == 0 {
+        return Err(ConnectError::NoEndpoint);
+    }
+    let client = Client::new(options)
+        .map_err(|(endpoint, source)| ConnectError::Endpoint { endpoint, source: Arc::new(source) })?;
+    check_versions(&client, n_members).await?;
+    Ok(Arc::new(client))
+}
+
 /// Asks all members for their versions, and refuses those that are too old. One at least must answer.
-pub(crate) async fn check_versions(client: &Client, n_members: usize) -> Result<(), ConnectError> {
+async fn check_versions(client: &Client, n_members: usize) -> Result<(), ConnectError> {
     let ask = |member| client.ask(member, Lane::Requests, &StatusRequest {}, STATUS_TIMEOUT);
     let answers = join_all((0..n_members).map(ask)).await;
     let mut failures = Vec::new();
@@ -95,37 +162,23 @@ pub(crate) async fn check_versions(client: &Client, n_members: usize) -> Result<
     Err(ConnectError::Unreachable { endpoint, n_endpoints: n_members, source })
 }
 
-/// Makes sure that what is below the prefix is ours, or that nothing is.
-pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<(), ConnectError> {
+/// Makes sure that what is below the prefix is a store of ours, and makes one if nothing is.
+pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<Found, ConnectError> {
+    if layout.is_registry() {
+        let found = find_registry(client, layout).await?;
+        check_elsewhere(client, layout).await?;
+        return Ok(found);
+    }
     let kv = |failure: Failure| ConnectError::Kv(undone(&failure));
     let give_up = client.deadline();
-    let format = RangeRequest { key: layout.format_key(), ..RangeRequest::default() };
-    let prefix = || client.options.prefix.clone();
     loop {
-        let found = client.read(Lane::Requests, &format, give_up).await.map_err(kv)?.kvs;
-        if let Some(found) = found.first() {
-            if found.value == FORMAT {
-                return Ok(());
-            }
-            let format = String::from_utf8_lossy(&found.value).into_owned();
-            return Err(ConnectError::Format { prefix: prefix(), format });
+        match find(client, layout).await {
+            Err(ConnectError::Empty { .. }) => {}
+            found => return found,
         }
-        let span = layout.all();
-        let any = RangeRequest {
-            key: span.start.clone(),
-            range_end: span.end.clone(),
-            limit: 1,
-            keys_only: true,
-            ..RangeRequest::default()
-        };
-        if !client.read(Lane::Requests, &any, give_up).await.map_err(kv)?.kvs.is_empty() {
-            return Err(ConnectError::Foreign { prefix: prefix() });
-        }
-        let put = PutRequest { key: layout.format_key(), value: FORMAT.into(), lease: 0 };
-        let absent = Compare { result: EQUAL, target: MOD, key: layout.format_key(), mod_revision: Some(0) };
         let claim = TxnRequest {
-            compare: vec![absent],
-            success: vec![RequestOp { request: Some(Request::Put(put)) }],
+            compare: vec![Compare::written_at(&layout.format_key(), 0)],
+            success: vec![RequestOp::put(layout.format_key(), FORMAT.into(), 0)],
             failure: Vec::new(),
         };
         // The next read shows whether another process has claimed it, and what became of a lost answer.
@@ -134,4 +187,80 @@ pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<(), Connec
             Err(failure) => return Err(kv(failure)),
         }
     }
+}
+
+/// The store below the prefix. Changes nothing.
+pub(crate) async fn find(client: &Client, layout: &Layout) -> Result<Found, ConnectError> {
+    let prefix = || client.options.prefix.clone();
+    if layout.is_registry() {
+        let found = find_registry(client, layout).await?;
+        return match first_key(client, layout).await? {
+            Some(_) => Ok(found),
+            None => Err(ConnectError::Empty { prefix: prefix() }),
+        };
+    }
+    if let Some(found) = format(client, layout).await? {
+        return match Format::parse(&found.value) {
+            Format::Store { shift } => {
+                let since = u64::try_from(found.mod_revision).unwrap_or(0);
+                Ok(Found { shift, since: if shift == 0 { 0 } else { since } })
+            }
+            Format::Restoring => Err(ConnectError::Incomplete { prefix: prefix() }),
+            Format::Other => {
+                let format = String::from_utf8_lossy(&found.value).into_owned();
+                Err(ConnectError::Format { prefix: prefix(), format })
+            }
+        };
+    }
+    match first_key(client, layout).await? {
+        Some(_) => Err(ConnectError::Foreign { prefix: prefix() }),
+        None => Err(ConnectError::Empty { prefix: prefix() }),
+    }
+}
+
+/// The store of a kube-apiserver below the prefix, which nothing but its objects shows.
+pub(crate) async fn find_registry(client: &Client, layout: &Layout) -> Result<Found, ConnectError> {
+    let prefix = client.options.prefix.clone();
+    if format(client, layout).await?.is_some() {
+        return Err(ConnectError::Incomplete { prefix });
+    }
+    if value(client, layout.format_key_of_steersman()).await?.is_some() {
+        return Err(ConnectError::Layout { prefix });
+    }
+    Ok(Found { shift: 0, since: 0 })
+}
+
+/// Refuses an empty default prefix where there is a store below that of the other layout: somebody has not asked for a new one.
+async fn check_elsewhere(client: &Client, layout: &Layout) -> Result<(), ConnectError> {
+    let prefix = client.options.prefix.clone();
+    let older = Layout::new(STEERSMAN_PREFIX, &Keys::Steersman).format_key();
+    let is_default = prefix.trim_end_matches('/') == REGISTRY_PREFIX;
+    if is_default && first_key(client, layout).await?.is_none() && value(client, older).await?.is_some() {
+        return Err(ConnectError::Elsewhere { prefix });
+    }
+    Ok(())
+}
+
+/// The key that says what is below the prefix.
+async fn format(client: &Client, layout: &Layout) -> Result<Option<KeyValue>, ConnectError> {
+    value(client, layout.format_key()).await
+}
+
+async fn value(client: &Client, key: Bytes) -> Result<Option<KeyValue>, ConnectError> {
+    let request = RangeRequest { key, ..RangeRequest::default() };
+    let found = client.read(Lane::Requests, &request, client.deadline()).await;
+    Ok(found.map_err(|failure| ConnectError::Kv(undone(&failure)))?.kvs.into_iter().next())
+}
+
+/// Any key below the prefix.
+async fn first_key(client: &Client, layout: &Layout) -> Result<Option<KeyValue>, ConnectError> {
+    first_of(client, layout.all()).await
+}
+
+/// Any key of a span.
+async fn first_of(client: &Client, span: Span) -> Result<Option<KeyValue>, ConnectError> {
+    let request =
+        RangeRequest { key: span.start, range_end: span.end, limit: 1, keys_only: true, ..RangeRequest::default() };
+    let found = client.read(Lane::Requests, &request, client.deadline()).await;
+    Ok(found.map_err(|failure| ConnectError::Kv(undone(&failure)))?.kvs.into_iter().next())
 }

@@ -1,16 +1,22 @@
-//! The contract over etcd.
+//! The contract over etcd, in etcd's revisions.
+
+mod compaction;
+pub(crate) mod leases;
+mod linearizable;
+mod pages;
+pub(crate) mod shifted;
+mod txn;
 
 use crate::client::failure::{Failure, Refusal};
 use crate::client::{Client, Lane, undone};
-use crate::connect::{ConnectError, check_versions, claim};
+use crate::connect::ConnectError;
+use crate::engine::compaction::Compaction;
+use crate::engine::linearizable::Newest;
+use crate::engine::pages::Pages;
+use crate::engine::txn::Writer;
 use crate::feed::{self, End, Feed, Follower, Previous};
 use crate::layout::Layout;
-use crate::linearizable::Newest;
-use crate::lock::{Heartbeats, Lock};
-use crate::options::Options;
-use crate::pages::Pages;
 use crate::proto::{CompactionRequest, KeyValue};
-use crate::txn::Writer;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt;
@@ -19,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::kv::{
-    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Snapshot, Take, Txn,
+    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Scan, Snapshot, Take, Txn,
     Volume, Watch,
 };
 use tokio::sync::{Semaphore, watch};
@@ -34,60 +40,57 @@ const HISTORY_READS_MAX: usize = 4;
 /// How long [`Kv::close`] waits for transactions under way, and watches then for what was acknowledged.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keys and values in etcd. Other processes may use the same prefix.
-pub struct Etcd {
+/// Keys and values in etcd, in its revisions.
+pub(crate) struct Engine {
+    access: Access,
     client: Arc<Client>,
+    /// The protocol by which history is removed; `None` where nobody else does it.
+    compaction: Option<Compaction>,
     /// Set once the last transaction has ended.
     end: watch::Sender<Option<End>>,
-    heartbeats: Mutex<Option<Heartbeats>>,
     history_reads: Semaphore,
     is_closed: AtomicBool,
     /// The newest revision of a transaction of this process.
     last: AtomicU64,
     layout: Layout,
-    /// Held while this process works, where only one may.
-    lock: Option<Arc<Lock>>,
     newest: Newest,
     write_bytes: AtomicU64,
     writer: Writer,
     writes: Semaphore,
 }
 
-impl Etcd {
-    /// Connects, checks the versions of all members that answer, and makes sure that the prefix is free or ours. Must be
-    /// called within a tokio runtime.
+/// The operations that a connection allows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Access {
+    /// Reads alone: nothing is written below the prefix.
+    Read,
+    Write,
+}
+
+/// The cause when something is to be written over a connection that only reads.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection to etcd was opened to read")]
+struct ReadOnly;
+
+impl Engine {
+    /// Over a connection to a prefix that has a store.
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub async fn connect(options: Options) -> Result<Etcd, ConnectError> {
-        let n_members = options.endpoints.len();
-        if n_members == 0 {
-            return Err(ConnectError::NoEndpoint);
+    pub(crate) async fn open(client: Arc<Client>, layout: Layout, access: Access) -> Result<Engine, ConnectError> {
+        let writer = Writer::new(&layout, &client.options);
+        if access == Access::Write {
+            writer.fence.stands_at(&client, client.deadline()).await.map_err(ConnectError::Kv)?;
         }
-        let layout = Layout::new(&options.prefix);
-        let (request_bytes_max, takeover) = (options.request_bytes_max, options.takeover);
-        let client = Client::new(options)
-            .map_err(|(endpoint, source)| ConnectError::Endpoint { endpoint, source: Arc::new(source) })?;
-        let client = Arc::new(client);
-        check_versions(&client, n_members).await?;
-        claim(&client, &layout).await?;
-        let lock = match takeover {
-            Some(takeover) => Some((Arc::new(Lock::acquire(&client, &layout, takeover).await?), takeover)),
-            None => None,
-        };
-        let heartbeats = lock.as_ref().map(|(lock, takeover)| lock.beat(&client, *takeover));
-        let lock = lock.map(|(lock, _)| lock);
-        let writer = Writer::new(&layout, lock.clone(), request_bytes_max);
-        writer.fence.stands_at(&client, client.deadline()).await.map_err(ConnectError::Kv)?;
         let newest = Newest::new(client.clone(), layout.format_key());
-        Ok(Etcd {
+        Ok(Engine {
+            access,
             client,
+            compaction: layout.is_registry().then(Compaction::default),
             end: watch::Sender::new(None),
             history_reads: Semaphore::new(HISTORY_READS_MAX),
             is_closed: AtomicBool::new(false),
-            heartbeats: Mutex::new(heartbeats),
             last: AtomicU64::new(0),
-            lock,
             layout,
             newest,
             write_bytes: AtomicU64::new(0),
@@ -103,6 +106,9 @@ impl Etcd {
 
     async fn run(&self, txn: Txn) -> Result<Outcome, Error> {
         self.check_open()?;
+        if self.access == Access::Read {
+            return Err(Error::Unavailable { source: Arc::new(ReadOnly) });
+        }
         self.writer.validate(&txn)?;
         let Ok(_permit) = self.writes.try_acquire() else { return Err(Error::Busy) };
         let _weight = Weight::add(&self.write_bytes, txn.weight()).ok_or(Error::Busy)?;
@@ -113,16 +119,15 @@ impl Etcd {
         Ok(outcome)
     }
 
-    fn entry(&self, found: KeyValue) -> Entry {
-        let KeyValue { key, mod_revision, value } = found;
-        Entry { key: self.layout.key(&key), revision: Revision(u64::try_from(mod_revision).unwrap_or(0)), value }
+    fn entry(&self, found: KeyValue) -> Option<Entry> {
+        entry(&self.layout, found)
     }
 
     async fn load_all(&self, take: Take) -> Result<Revision, Error> {
         self.check_open()?;
-        let mut pages = Pages::new(&self.client, self.layout.span(b""), None);
+        let mut pages = Pages::new(&*self.client, self.layout.span(b""), None);
         while let Some(page) = pages.next(usize::MAX).await? {
-            take(page.into_iter().map(|found| self.entry(found)).collect());
+            take(page.into_iter().filter_map(|found| self.entry(found)).collect());
         }
         Ok(pages.revision())
     }
@@ -136,20 +141,39 @@ impl Etcd {
                 return Ok(Part { entries: Vec::new(), more: false, revision: at });
             }
         }
+        if !self.layout.is_exact(&request.prefix) {
+            return self.sorted(request).await;
+        }
         let mut span = self.layout.span(&request.prefix);
         if let Some(after) = &request.start_after {
             span = span.after(&self.layout.stored(after));
         }
         let limit = request.limit.unwrap_or(usize::MAX);
-        let mut pages = Pages::new(&self.client, span, request.at);
+        let mut pages = Pages::new(&*self.client, span, request.at);
         let mut entries: Vec<Entry> = Vec::new();
         while entries.len() < limit
             && let Some(page) = pages.next(limit - entries.len()).await?
         {
-            entries.extend(page.into_iter().map(|found| self.entry(found)));
+            entries.extend(page.into_iter().filter_map(|found| self.entry(found)));
         }
         let more =
             if limit == 0 { pages.next(1).await?.is_some_and(|page| !page.is_empty()) } else { pages.has_more() };
+        Ok(Part { entries, more, revision: pages.revision() })
+    }
+
+    /// A list of several resources, which etcd does not have in the order of the contract.
+    async fn sorted(&self, request: Range) -> Result<Part, Error> {
+        let Range { at, limit, prefix, start_after } = request;
+        let mut pages = Pages::new(&*self.client, self.layout.span(&prefix), at);
+        let mut entries: Vec<Entry> = Vec::new();
+        while let Some(page) = pages.next(usize::MAX).await? {
+            entries.extend(page.into_iter().filter_map(|found| self.entry(found)));
+        }
+        let is_after = |key: &Bytes| start_after.as_ref().is_none_or(|after| after < key);
+        entries.retain(|entry| entry.key.starts_with(&prefix) && is_after(&entry.key));
+        entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        let more = limit.is_some_and(|limit| limit < entries.len());
+        entries.truncate(limit.unwrap_or(usize::MAX));
         Ok(Part { entries, more, revision: pages.revision() })
     }
 
@@ -163,11 +187,12 @@ impl Etcd {
         let Past { after, limit, prefix, .. } = request;
         let span = self.layout.span(&prefix);
         let found = feed::history(&self.client, span, after, through, limit, give_up).await?;
-        let change = |Change { event, previous }| Change {
-            event: Event { key: self.layout.key(&event.key), ..event },
-            previous: previous.map(|entry| Entry { key: self.layout.key(&entry.key), ..entry }),
+        let change = |Change { event, previous }| {
+            let key = self.layout.key(&event.key).filter(|key| key.starts_with(&prefix))?;
+            let previous = previous.map(|entry| Entry { key: key.clone(), ..entry });
+            Some(Change { event: Event { key, ..event }, previous })
         };
-        Ok(Changes { changes: found.changes.into_iter().map(change).collect(), progress: found.progress })
+        Ok(Changes { changes: found.changes.into_iter().filter_map(change).collect(), progress: found.progress })
     }
 
     fn check_kept(&self, requested: Revision) -> Result<(), Error> {
@@ -179,6 +204,11 @@ impl Etcd {
         self.check_open()?;
         let through = through.min(self.newest.read().await?);
         if through <= self.client.oldest() {
+            return Ok(());
+        }
+        if let Some(compaction) = &self.compaction
+            && !compaction.claim_turn(&self.client, through).await?
+        {
             return Ok(());
         }
         let request = CompactionRequest { revision: i64::try_from(through.0).unwrap_or(i64::MAX) };
@@ -202,12 +232,41 @@ impl Etcd {
         let last = Revision(self.last.load(Ordering::Acquire));
         self.client.want(last);
         self.end.send_replace(Some(End { give_up: Instant::now() + CLOSE_TIMEOUT, last }));
-        self.writer.fence.remove(&self.client).await;
-        self.heartbeats.lock().take();
-        if let Some(lock) = &self.lock {
-            lock.release(&self.client).await;
+        if self.access == Access::Write {
+            self.writer.fence.remove(&self.client).await;
         }
     }
+}
+
+/// A scan of all keys.
+struct Scanning {
+    layout: Layout,
+    pages: Pages<Arc<Client>>,
+    revision: Revision,
+}
+
+impl Scan for Scanning {
+    fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Entry>, Error>> {
+        Box::pin(async {
+            while let Some(page) = self.pages.next(usize::MAX).await? {
+                let entries: Vec<Entry> = page.into_iter().filter_map(|found| entry(&self.layout, found)).collect();
+                if !entries.is_empty() {
+                    return Ok(entries);
+                }
+            }
+            Ok(Vec::new())
+        })
+    }
+}
+
+/// The entry of a key of etcd; `None` if that is not one for a key of the contract.
+fn entry(layout: &Layout, found: KeyValue) -> Option<Entry> {
+    let KeyValue { key, mod_revision, value, .. } = found;
+    Some(Entry { key: layout.key(&key)?, revision: Revision(u64::try_from(mod_revision).unwrap_or(0)), value })
 }
 
 /// Bytes of a transaction that is under way.
@@ -231,13 +290,21 @@ impl Drop for Weight<'_> {
     }
 }
 
-impl fmt::Debug for Etcd {
+impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Etcd").field("options", &self.client.options).finish_non_exhaustive()
+        f.debug_struct("Engine").field("options", &self.client.options).finish_non_exhaustive()
     }
 }
 
-impl Kv for Etcd {
+impl Kv for Engine {
+    fn engine(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> Limits {
         self.writer.limits()
     }
@@ -254,14 +321,26 @@ impl Kv for Etcd {
             let entries = Arc::new(Mutex::new(Vec::new()));
             let taken = entries.clone();
             let revision = self.load_all(Arc::new(move |part| taken.lock().extend(part))).await?;
-            // Pages come in key order.
-            let entries = std::mem::take(&mut *entries.lock());
+            let mut entries = std::mem::take(&mut *entries.lock());
+            // Pages come in the order of etcd's keys.
+            if self.layout.is_registry() {
+                entries.sort_unstable_by(|a: &Entry, b| a.key.cmp(&b.key));
+            }
             Ok(Snapshot { entries, revision })
         })
     }
 
     fn load(&self, take: Take) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(self.load_all(take))
+    }
+
+    fn scan(&self) -> BoxFuture<'_, Result<Box<dyn Scan>, Error>> {
+        Box::pin(async {
+            self.check_open()?;
+            let revision = self.newest.read().await?;
+            let pages = Pages::even(self.client.clone(), self.layout.span(b""), revision);
+            Ok(Box::new(Scanning { layout: self.layout.clone(), pages, revision }) as Box<dyn Scan>)
+        })
     }
 
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {

@@ -379,7 +379,7 @@ impl Watch for Follower {
             };
             let event = |event| {
                 let event = kv_event(event)?;
-                Some(kv::Event { key: layout.key(&event.key), ..event })
+                Some(kv::Event { key: layout.key(&event.key)?, ..event })
             };
             Ok(Batch { events: news.events.into_iter().filter_map(event).collect(), progress: news.progress })
         })

@@ -2,8 +2,8 @@
 //!
 //! [`Etcd`] implements [`steersman_storage::kv::Kv`]. A transaction is one etcd transaction, a watch is one etcd watch, and a
 //! read is linearizable. Layers from below: `proto` (messages), `client` (one call to one member: which one, how long, as
-//! whom, and what a failure means), `pages`, `txn`, `fence`, `linearizable` and `feed` (what an operation of the contract
-//! is in calls), `engine`.
+//! whom, and what a failure means), `fence` and `feed` (what an operation of the contract is in calls), `engine` with `engine::txn`, and over it
+//! `engine::shifted`: the revisions of a store that was restored are etcd's and a number.
 //!
 //! # Versions of etcd
 //! At least 3.5.28 or 3.6.9, and 3.7. Earlier ones may answer a linearizable read with old data after a pause of the member,
@@ -18,7 +18,7 @@
 //! # A transaction is made at most once
 //! Each transaction also requires that a key of this process, its *fence*, was not written since. If an answer is lost, the
 //! fence is written: from then on the transaction was made earlier or never will be, so that reading shows which. See
-//! `fence` and `txn`.
+//! `fence` and `engine::txn`.
 //!
 //! # Bounds
 //! At most [`WRITES_MAX`] transactions are under way. A page of a list aims at 4 MiB, a message at most at 256 MiB. A watch
@@ -30,15 +30,18 @@ mod client;
 mod connect;
 mod engine;
 mod feed;
+mod fence;
 mod layout;
-mod linearizable;
-mod lock;
 mod options;
-mod pages;
 mod proto;
-mod txn;
-mod version;
+mod snapshot;
 
-pub use crate::connect::ConnectError;
-pub use crate::engine::{Etcd, WRITES_MAX};
-pub use crate::options::{Certificates, Login, Options};
+pub use crate::connect::restore::{Restore, RestoreError};
+pub use crate::connect::{ConnectError, REGISTRY_PREFIX, STEERSMAN_PREFIX};
+pub use crate::engine::WRITES_MAX;
+pub use crate::engine::shifted::Etcd;
+pub use crate::options::{Certificates, Expiry, Keys, Login, Options};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use crate::snapshot::fuzz_snapshot;
+pub use crate::snapshot::{BoltError, Snapshot, SnapshotEntries, SnapshotError};

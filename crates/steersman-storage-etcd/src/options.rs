@@ -1,7 +1,11 @@
 //! Where etcd is and how it is spoken to.
 
+use crate::connect::STEERSMAN_PREFIX;
+use bytes::Bytes;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+use steersman_storage::kv::key_map::KeyMap;
 
 /// How etcd is reached, and what is expected of it.
 #[derive(Clone, Debug)]
@@ -9,8 +13,12 @@ use std::time::Duration;
 pub struct Options {
     /// The members' URLs: `http://HOST:PORT` or `https://HOST:PORT`. One is used at a time, another when it fails.
     pub endpoints: Vec<String>,
-    /// The prefix of all keys. Nothing else may have keys below it.
+    /// The prefix of all keys. In the layout of Steersman nothing else may have keys below it.
     pub prefix: String,
+    /// The keys below the prefix.
+    pub keys: Keys,
+    /// Entries that etcd deletes some time after they were written last.
+    pub expiring: Vec<Expiry>,
     /// For `https` URLs.
     pub certificates: Certificates,
     /// The user, where etcd's authentication is on. A user whose name is in the client certificate needs none.
@@ -22,11 +30,26 @@ pub struct Options {
     pub write_timeout: Duration,
     /// How long an operation may take with all of its attempts.
     pub request_timeout: Duration,
-    /// The time after which another process takes over from one that gives no sign of life, where only one at a time may work below the
-    /// prefix; `None` where several may.
-    pub takeover: Option<Duration>,
     /// The value of etcd's flag `--max-request-bytes`. A larger transaction is refused before it is sent.
     pub request_bytes_max: usize,
+}
+
+/// How long entries last that are not written again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Expiry {
+    /// Their keys, in the contract, begin with this.
+    pub prefix: Bytes,
+    /// They are deleted after this time at the earliest, and a twentieth or a minute later at the latest, plus what a new leader of etcd adds.
+    pub after: Duration,
+}
+
+/// The keys that entries have below the prefix.
+#[derive(Clone, Debug)]
+pub enum Keys {
+    /// The keys of kube-apiserver, which may use the same prefix at the same time. Revisions are etcd's.
+    Registry(Arc<dyn KeyMap>),
+    /// The keys of Steersman.
+    Steersman,
 }
 
 /// Certificates as PEM. `rustls` checks them.
@@ -52,13 +75,14 @@ impl Options {
     pub fn new(endpoints: Vec<String>) -> Options {
         Options {
             endpoints,
-            prefix: "/steersman".to_owned(),
+            prefix: STEERSMAN_PREFIX.to_owned(),
+            keys: Keys::Steersman,
+            expiring: Vec::new(),
             certificates: Certificates::default(),
             login: None,
             read_timeout: Duration::from_secs(2),
             write_timeout: Duration::from_secs(8),
             request_timeout: Duration::from_secs(20),
-            takeover: None,
             request_bytes_max: 1_536 * 1_024,
         }
     }
@@ -66,6 +90,16 @@ impl Options {
     /// With another prefix.
     pub fn prefix(self, prefix: impl Into<String>) -> Options {
         Options { prefix: prefix.into(), ..self }
+    }
+
+    /// With other keys below the prefix.
+    pub fn keys(self, keys: Keys) -> Options {
+        Options { keys, ..self }
+    }
+
+    /// With entries that do not stay.
+    pub fn expiring(self, expiring: Vec<Expiry>) -> Options {
+        Options { expiring, ..self }
     }
 
     /// With certificates.
@@ -81,12 +115,6 @@ impl Options {
     /// With other deadlines: of a read and of a write at one member, and of an operation as a whole.
     pub fn timeouts(self, read: Duration, write: Duration, request: Duration) -> Options {
         Options { read_timeout: read, write_timeout: write, request_timeout: request, ..self }
-    }
-
-    /// With one process at a time below the prefix: others wait in [`Etcd::connect`](crate::Etcd::connect), and one of them takes over
-    /// when it has ended, or has given no sign of life for this long.
-    pub fn takeover(self, takeover: Duration) -> Options {
-        Options { takeover: Some(takeover), ..self }
     }
 
     /// With another value of etcd's `--max-request-bytes`.

@@ -116,6 +116,20 @@ pub(crate) struct Compare {
     pub(crate) mod_revision: Option<i64>,
 }
 
+impl RequestOp {
+    /// A put, under a lease unless it is 0.
+    pub(crate) fn put(key: Bytes, value: Bytes, lease: i64) -> RequestOp {
+        RequestOp { request: Some(Request::Put(PutRequest { key, value, lease })) }
+    }
+}
+
+impl Compare {
+    /// The condition that a key was written at a revision; 0 if it has no value.
+    pub(crate) fn written_at(key: &Bytes, revision: i64) -> Compare {
+        Compare { result: EQUAL, target: MOD, key: key.clone(), mod_revision: Some(revision) }
+    }
+}
+
 /// The value of `Compare.result` for equality.
 pub(crate) const EQUAL: i32 = 0;
 /// The value of `Compare.target` for the modification revision.

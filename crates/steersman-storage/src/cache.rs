@@ -3,6 +3,7 @@
 //! Written from the log only (`feeder`), never by writers. Locks, in the order in which they are taken: the map, then
 //! one resource.
 
+pub(crate) mod event;
 pub(crate) mod feeder;
 pub(crate) mod interest;
 pub(crate) mod resource;
@@ -458,10 +459,10 @@ fn locate(key: &Bytes, current: Option<&GroupResource>) -> Result<(Option<GroupR
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::event::Kind;
     use crate::cache::interest::Interest;
     use crate::cache::resource::{At, Page, Scope, Visibility};
     use crate::cache::watcher::{Log, Watcher};
-    use crate::event::Kind;
     use crate::memory::Memory;
     use std::pin::pin;
     use std::task::{Context, Wake, Waker};

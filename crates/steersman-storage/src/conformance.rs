@@ -6,7 +6,7 @@
 
 use crate::kv::{
     Batch, BoxFuture, Change, Changes, Compare, Damaged, Entry, Error, Event, Expect, Kv, Limits, Op, Outcome, Part,
-    Past, Range, Snapshot, Take, Txn, Volume, Watch,
+    Past, Range, SCAN_BYTES, Scan, Snapshot, Take, Txn, Volume, Watch,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -18,6 +18,16 @@ use steersman_machinery::Revision;
 /// # Panics
 /// Where the engine breaks the contract.
 pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
+    a_scan_is_the_state_at_one_revision(Rebased::at_newest(new().await).await).await;
+    transforming(new).await;
+}
+
+/// Runs every check but that of [`Kv::scan`], which has values as they are stored, for an engine that gives them another form than
+/// that in which they are read.
+///
+/// # Panics
+/// Where the engine breaks the contract.
+pub async fn transforming<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     let new = async || Rebased::at_newest(new().await).await;
     revisions_count_changes(new().await).await;
     compares_guard_the_whole_transaction(new().await).await;
@@ -28,6 +38,7 @@ pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     compaction_takes_history_and_nothing_else(new().await).await;
     concurrent_writers_get_distinct_revisions(new().await).await;
     a_range_is_the_state_at_its_revision(new().await).await;
+    an_entry_is_found_by_its_revision(new().await).await;
     history_says_what_was_before(new().await).await;
     what_is_superseded_is_weighed(new().await).await;
     a_closed_engine_says_so(new().await).await;
@@ -158,6 +169,51 @@ async fn a_snapshot_is_in_key_order(kv: Arc<dyn Kv>) {
     assert_eq!((loaded, revision), (kv.read().await.expect("read").entries, Revision(8)), "a load has the same");
 }
 
+/// All entries of a scan, in key order, and the number of its parts.
+async fn scanned(mut scan: Box<dyn Scan>) -> (Snapshot, usize) {
+    let (mut entries, mut n_parts) = (Vec::new(), 0);
+    loop {
+        let part = scan.next().await.expect("next");
+        if part.is_empty() {
+            break;
+        }
+        let bytes: usize = part.iter().map(|entry| entry.value.len()).sum();
+        assert!(part.len() == 1 || bytes < 8 * SCAN_BYTES, "a part is bounded: {bytes} bytes");
+        entries.extend(part);
+        n_parts += 1;
+    }
+    entries.sort_by(|a: &Entry, b: &Entry| a.key.cmp(&b.key));
+    (Snapshot { entries, revision: scan.revision() }, n_parts)
+}
+
+async fn a_scan_is_the_state_at_one_revision(kv: Arc<dyn Kv>) {
+    let (nothing, n_parts) = scanned(kv.scan().await.expect("scan")).await;
+    assert_eq!((nothing, n_parts), (Snapshot { entries: Vec::new(), revision: Revision::ZERO }, 0));
+    for n in 0..40 {
+        let value = vec![b'a' + n; SCAN_BYTES / 4];
+        let put = Op::Put { key: bytes(&format!("key-{n:02}")), value: value.into() };
+        committed(kv.txn(Txn { compares: Vec::new(), ops: vec![put] }).await);
+    }
+    put(&*kv, "key-03", "again").await;
+    delete(&*kv, "key-05").await;
+    delete(&*kv, "key-06").await;
+    put(&*kv, "key-06", "anew").await;
+    let before = kv.read().await.expect("read");
+    let scan = kv.scan().await.expect("scan");
+    put(&*kv, "key-01", "later").await;
+    delete(&*kv, "key-39").await;
+    put(&*kv, "key-40", "later").await;
+    let newest = kv.revision().await.expect("revision");
+    kv.compact(scan.revision()).await.expect("compact");
+    let (state, n_parts) = scanned(scan).await;
+    assert!(2 <= n_parts, "{n_parts}");
+    assert_eq!((&state.entries, state.revision), (&before.entries, before.revision));
+    kv.compact(newest).await.expect("compact");
+    let (state, _) = scanned(kv.scan().await.expect("scan")).await;
+    assert_eq!(state, kv.read().await.expect("read"));
+    assert_eq!(state.revision, newest);
+}
+
 async fn a_watch_sees_every_change_once_in_order(kv: Arc<dyn Kv>) {
     put(&*kv, "a", "1").await;
     let two = Txn { compares: Vec::new(), ops: vec![op("b", Some("1")), op("a", Some("2"))] };
@@ -218,6 +274,29 @@ async fn compaction_takes_history_and_nothing_else(kv: Arc<dyn Kv>) {
     assert_eq!(kv.read().await.expect("read"), before);
     assert_eq!(put(&*kv, "odd", "12").await, Revision(12));
     assert_eq!(pull(&*kv, Revision(11), 1).await, [change("odd", 12, Some("12"))]);
+}
+
+async fn an_entry_is_found_by_its_revision(kv: Arc<dyn Kv>) {
+    let puts = ["a", "ab"].map(|key| Op::Put { key: bytes(key), value: bytes(key) });
+    let both = Txn { compares: Vec::new(), ops: puts.into() };
+    assert!(matches!(kv.txn(both).await.expect("txn"), Outcome::Committed { revision: Revision(1) }));
+    put(&*kv, "b", "2").await;
+    put(&*kv, "b", "3").await;
+    let found = async |key: &str, at| {
+        let entry = kv.entry(bytes(key), Revision(at)).await.expect("entry");
+        texts(entry.as_slice()).pop()
+    };
+    let entry = |key: &str, at, value: &str| Some((key.to_owned(), at, value.to_owned()));
+    for compacted in [0, 3] {
+        kv.compact(Revision(compacted)).await.expect("compact");
+        assert_eq!((found("a", 1).await, found("ab", 1).await), (entry("a", 1, "a"), entry("ab", 1, "ab")));
+        assert_eq!(
+            (found("b", 3).await, found("b", 1).await, found("none", 1).await),
+            (entry("b", 3, "3"), None, None)
+        );
+    }
+    assert_eq!(delete(&*kv, "a").await, Revision(4));
+    assert_eq!((found("a", 4).await, found("a", 5).await), (None, None));
 }
 
 /// The content of the keys with a prefix at each revision, computed by hand.
@@ -467,6 +546,11 @@ struct RebasedWatch {
     watch: Box<dyn Watch>,
 }
 
+struct RebasedScan {
+    base: u64,
+    scan: Box<dyn Scan>,
+}
+
 impl Rebased {
     /// Counts from the newest revision of an engine.
     async fn at_newest(kv: Arc<dyn Kv>) -> Arc<dyn Kv> {
@@ -521,6 +605,10 @@ fn compare_above(base: u64, compare: Compare) -> Compare {
 }
 
 impl Kv for Rebased {
+    fn is_shared(&self) -> bool {
+        self.kv.is_shared()
+    }
+
     fn limits(&self) -> Limits {
         self.kv.limits()
     }
@@ -544,6 +632,13 @@ impl Kv for Rebased {
         Box::pin(async { Ok(down(self.base, self.kv.load(take).await?)) })
     }
 
+    fn scan(&self) -> BoxFuture<'_, Result<Box<dyn Scan>, Error>> {
+        Box::pin(async {
+            let scan = self.kv.scan().await.map_err(|found| error_below(self.base, found))?;
+            Ok(Box::new(RebasedScan { base: self.base, scan }) as Box<dyn Scan>)
+        })
+    }
+
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
         let request = Range { at: request.at.map(|at| up(self.base, at)), ..request };
         Box::pin(async {
@@ -551,6 +646,11 @@ impl Kv for Rebased {
             let entries = part.entries.into_iter().map(|held| entry_below(self.base, held)).collect();
             Ok(Part { entries, revision: down(self.base, part.revision), ..part })
         })
+    }
+
+    fn entry(&self, key: Bytes, at: Revision) -> BoxFuture<'_, Result<Option<Entry>, Error>> {
+        let found = self.kv.entry(key, up(self.base, at));
+        Box::pin(async { Ok(found.await?.map(|found| entry_below(self.base, found))) })
     }
 
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
@@ -616,6 +716,20 @@ impl Watch for RebasedWatch {
             let batch = self.watch.next().await.map_err(|found| error_below(base, found))?;
             let events = batch.events.into_iter().map(|found| event_below(base, found)).collect();
             Ok(Batch { events, progress: down(base, batch.progress) })
+        })
+    }
+}
+
+impl Scan for RebasedScan {
+    fn revision(&self) -> Revision {
+        down(self.base, self.scan.revision())
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Entry>, Error>> {
+        let base = self.base;
+        Box::pin(async move {
+            let part = self.scan.next().await.map_err(|found| error_below(base, found))?;
+            Ok(part.into_iter().map(|held| entry_below(base, held)).collect())
         })
     }
 }

@@ -27,6 +27,7 @@ mod survey;
 mod view;
 mod writer;
 
+use crate::disk::file::scan::Scanning;
 use crate::disk::file::storage::Storage;
 use crate::disk::file::{Opened, Unusable};
 use crate::disk::format::{EVENTS, HEADS, Malformed};
@@ -40,11 +41,11 @@ use crate::disk::sequence::Sequence;
 use crate::disk::survey::{Lost, Survey};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Reply, Write, Writer};
+use crate::kv::tail::{self, Attempts, Cursor, Older, PULL_EVENTS_MAX, Reader, Renewals, Tail};
 use crate::kv::{
     BoxFuture, Cause, Change, Changes, Damaged, Entry, Error, Event, Kv, Limits, Outcome, Part, Past, Range, Remedy,
-    Snapshot, Take, Txn, Volume, Watch,
+    Scan, Snapshot, Take, Txn, Volume, Watch,
 };
-use crate::tail::{self, Attempts, Cursor, Older, PULL_EVENTS_MAX, Reader, Renewals, Tail};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend};
@@ -60,8 +61,9 @@ use std::thread::JoinHandle;
 use steersman_machinery::Revision;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub use crate::disk::check::{Report, check};
+pub use crate::disk::check::{Report, check, read};
 pub use crate::disk::file::intercepted::{Intercepted, Operation};
+pub use crate::disk::file::restore::{Restore, RestoreError};
 pub use crate::disk::format::FORMAT;
 #[doc(hidden)]
 pub use crate::disk::format::fuzz_change;
@@ -507,6 +509,22 @@ impl Shared {
         Ok(Part { entries, more: 0 < behind.len(), revision })
     }
 
+    /// Finds an entry among the changes of its revision, where a search by its key would read all heads.
+    fn entry(&self, key: &Bytes, at: Revision) -> Result<Option<Entry>, Error> {
+        let transaction = self.database()?.begin_read().map_err(unreadable)?;
+        let table = transaction.open_table(EVENTS).map_err(unreadable)?;
+        for found in table.range((at.0, 0)..=(at.0, u32::MAX)).map_err(unreadable)? {
+            let (place, stored) = found.map_err(unreadable)?;
+            let Ok(parts) = format::split(place.value(), stored.value()) else { continue };
+            if *parts.head.key != **key {
+                continue;
+            }
+            let value = parts.value(at).ok().flatten();
+            return Ok(value.map(|value| Entry { key: key.clone(), revision: at, value }));
+        }
+        Ok(None)
+    }
+
     fn history(&self, request: &Past) -> Result<Changes, Error> {
         let through = request.through.min(self.tail.revision());
         let database = self.database()?;
@@ -621,6 +639,14 @@ fn unreadable(error: impl Into<redb::Error>) -> Error {
 // === impl Kv ===
 
 impl Kv for Disk {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn engine(&self) -> &'static str {
+        "embedded"
+    }
+
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(std::future::ready(Ok(self.shared.tail.revision())))
     }
@@ -633,8 +659,19 @@ impl Kv for Disk {
         self.blocking(move |shared| shared.load(&*take))
     }
 
+    fn scan(&self) -> BoxFuture<'_, Result<Box<dyn Scan>, Error>> {
+        Box::pin(async {
+            let scan = self.blocking(Scanning::begin).await?;
+            Ok(Box::new(scan) as Box<dyn Scan>)
+        })
+    }
+
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
         self.past(move |shared| shared.range(&request))
+    }
+
+    fn entry(&self, key: Bytes, at: Revision) -> BoxFuture<'_, Result<Option<Entry>, Error>> {
+        Box::pin(self.blocking(move |shared| shared.entry(&key, at)))
     }
 
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {

@@ -10,6 +10,10 @@
 //! ([`Error::Compacted`]), an operation may fail without having been tried ([`Error::Unavailable`]), and it may be
 //! unknown whether a transaction was made ([`Error::Unknown`]).
 
+pub mod key_map;
+pub(crate) mod tail;
+pub mod transformed;
+
 use bytes::Bytes;
 use std::fmt::{self, Debug};
 use std::pin::Pin;
@@ -22,6 +26,9 @@ pub const KEY_BYTES_MAX: usize = 4 * 1024;
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The most compares, and the most operations, in one transaction that any engine takes.
 pub const TXN_OPS_MAX: usize = 128;
+
+/// The approximate number of bytes in a part of a [`Scan`].
+pub const SCAN_BYTES: usize = 1024 * 1024;
 
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -38,10 +45,18 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 /// call of [`Kv::revision`] that begins after an acknowledgement returns at least the transaction's revision; watches
 /// return every change once, in order, and only after it is durable.
 pub trait Kv: Debug + Send + Sync + 'static {
+    /// Its name for a person, such as `etcd`.
+    fn engine(&self) -> &'static str {
+        "another engine"
+    }
+
     /// The sizes that the engine takes.
     fn limits(&self) -> Limits {
         Limits::MAX
     }
+
+    /// Whether other processes may write to it while this one does.
+    fn is_shared(&self) -> bool;
 
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;
@@ -56,6 +71,19 @@ pub trait Kv: Debug + Send + Sync + 'static {
             let Snapshot { entries, revision } = self.read().await?;
             take(entries);
             Ok(revision)
+        })
+    }
+
+    /// Begins to read all entries at the newest revision, a part at a time, while writes go on. Unlike [`Kv::load`] it holds no more
+    /// than some parts in memory, so that a backup may take as long as its reader needs.
+    ///
+    /// The values are as they are stored, also where reads have them in another form ([`transformed`]).
+    ///
+    /// This default reads them all at once.
+    fn scan(&self) -> BoxFuture<'_, Result<Box<dyn Scan>, Error>> {
+        Box::pin(async move {
+            let Snapshot { entries, revision } = self.read().await?;
+            Ok(Box::new(Held { entries: entries.into_iter(), revision }) as Box<dyn Scan>)
         })
     }
 
@@ -89,6 +117,22 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// Dropping the future does not undo what was queued: the transaction may still commit.
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>>;
 
+    /// The entry of a key that was written at this revision. `None` if there is none, and `None` or that entry if another one has
+    /// taken its place.
+    fn entry(&self, key: Bytes, at: Revision) -> BoxFuture<'_, Result<Option<Entry>, Error>> {
+        Box::pin(async move {
+            let first = Range { limit: Some(1), prefix: key.clone(), ..Range::default() };
+            let found = self.range(first).await?.entries.into_iter().next();
+            Ok(found.filter(|entry| entry.key == key && entry.revision == at))
+        })
+    }
+
+    /// Whether a write of the same value would change how it is stored: it may be encrypted with a key that is no longer the one
+    /// for writes. False if there is no entry of this revision, and for a value that cannot be read.
+    fn is_stale(&self, _key: Bytes, _at: Revision) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
     /// The committed changes strictly after a revision. A revision that does not exist yet is waited for.
     fn watch(&self, after: Revision) -> Box<dyn Watch>;
 
@@ -108,6 +152,18 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// Finishes what is queued, releases everything held, and ends each watch with [`Error::Closed`] once it has
     /// returned all that was committed. A second call does nothing.
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+/// A reader of all entries at one revision: a cursor.
+pub trait Scan: Send {
+    /// The revision whose state is read.
+    fn revision(&self) -> Revision;
+
+    /// The next entries, in no particular order and about [`SCAN_BYTES`] at a time; none after the last.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] when the engine no longer has the state of the revision: begin anew. After an error there is no next part.
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Entry>, Error>>;
 }
 
 /// A reader of committed changes: a cursor.
@@ -397,6 +453,13 @@ pub enum Error {
         #[source]
         source: Cause,
     },
+    /// A value cannot be encrypted. Nothing was done: try again later.
+    #[error("the value cannot be encrypted at present: see kms-providers in /readyz, and the log")]
+    Unsealed {
+        /// The cause.
+        #[source]
+        source: Cause,
+    },
     /// The transaction was sent, and neither its answer nor what became of it could be found out. It may have been made, and
     /// may still be made: read before deciding anything.
     #[error("it is unknown whether the store took the write")]
@@ -410,7 +473,32 @@ pub enum Error {
 impl Error {
     /// Whether nothing was done and the same call may succeed a little later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Busy | Error::Unavailable { .. })
+        matches!(self, Error::Busy | Error::Unavailable { .. } | Error::Unsealed { .. })
+    }
+}
+
+// === impl Held ===
+
+/// A scan of entries that are in memory.
+struct Held {
+    entries: std::vec::IntoIter<Entry>,
+    revision: Revision,
+}
+
+impl Scan for Held {
+    fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Entry>, Error>> {
+        let (mut part, mut n_bytes) = (Vec::new(), 0);
+        while n_bytes < SCAN_BYTES
+            && let Some(entry) = self.entries.next()
+        {
+            n_bytes += entry.key.len() + entry.value.len();
+            part.push(entry);
+        }
+        Box::pin(std::future::ready(Ok(part)))
     }
 }
 

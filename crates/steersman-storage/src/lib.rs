@@ -14,11 +14,10 @@
 //!
 //! Nothing here depends on HTTP, schemas or the meaning of a kind.
 
+pub mod backup;
 mod cache;
-mod check;
 pub mod conformance;
 pub mod disk;
-mod event;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -27,17 +26,17 @@ pub mod kv;
 pub mod memory;
 mod parallel;
 mod store;
-mod tail;
 
+pub use crate::cache::event::{Event, Kind};
 pub use crate::cache::interest::Interest;
 pub use crate::cache::resource::{At, List, Newest, Page, Scope, Visibility};
 pub use crate::cache::ring::Limits;
 pub use crate::cache::watcher::{WatchError, Watcher};
-pub use crate::check::{Check, Unreadable, check};
 pub use crate::disk::Disk;
-pub use crate::event::{Event, Kind};
 pub use crate::key::KeyError;
 pub use crate::memory::Memory;
+pub use crate::store::check::{Check, Unreadable, check, locate};
 pub use crate::store::{
-    Compactor, Deleted, Guard, HistorySize, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError,
+    Compactor, Deleted, Guard, GuardChange, HistorySize, OpenError, Options, ReadError, Stats, Store, WaitError,
+    WriteError,
 };

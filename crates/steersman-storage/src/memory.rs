@@ -1,10 +1,10 @@
 //! The engine without a disk: for tests, and for `--in-memory`. Its data ends with the process.
 
+use crate::kv::tail::{Cursor, Tail};
 use crate::kv::{
     BoxFuture, Change, Changes, Entry, Error, Event, Kv, Limits, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume,
     Watch, hold,
 };
-use crate::tail::{Cursor, Tail};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -157,6 +157,14 @@ impl Default for Memory {
 }
 
 impl Kv for Memory {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn engine(&self) -> &'static str {
+        "memory"
+    }
+
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(ready(Ok(self.tail.revision())))
     }

@@ -40,6 +40,17 @@ where
     })
 }
 
+/// Visits items on several threads, each taking the next item. Blocks.
+pub(crate) fn each<T: Send>(items: Vec<T>, visit: impl Fn(T) + Sync) {
+    let visited: Result<(), std::convert::Infallible> = try_each(items, |item| {
+        visit(item);
+        Ok(())
+    });
+    match visited {
+        Ok(()) => {}
+    }
+}
+
 /// Sorts, in two concurrent halves if that is worth it. Blocks.
 pub(crate) fn sort<T: Send>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering + Copy + Send) {
     if items.len() < 2 * ITEMS_PER_THREAD_MIN {

@@ -3,17 +3,20 @@
 //! Writes go to the engine only. Reads, lists and watches are answered from the cache, which one task feeds from the engine's
 //! log (`feeder`). A read that must be current first waits until the cache has everything that was committed before it.
 
+pub(crate) mod check;
 mod error;
 
+use crate::backup::Backup;
 use crate::cache::feeder::{Feeder, Retention, volume};
 use crate::cache::interest::Interest;
 use crate::cache::resource::{At, List, Miss, Newest, Page, Scope, Visibility};
 use crate::cache::ring::Limits;
 use crate::cache::watcher::{Log, Watcher};
 use crate::cache::{Cache, Loading};
-use crate::check::{Unreadable, unreadable_at};
 use crate::key;
+use crate::kv::transformed::SEALED;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
+use crate::store::check::{Unreadable, unreadable_at};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -82,21 +85,45 @@ pub struct Store(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     cache: Arc<Cache>,
+    /// The newest revision of a transaction of this store.
+    committed: AtomicU64,
     feeder: Mutex<Option<JoinHandle<()>>>,
     kv: Arc<dyn Kv>,
     /// The oldest revision of which the engine has history, as far as this store knows.
     oldest: Arc<AtomicU64>,
+    /// The newest revision of the engine that was read, for [`Store::sync_since`].
+    synced: Mutex<Option<Synced>>,
 }
 
-/// Another object that a write depends on: unless it is still at the expected revision, nothing is written.
+/// A read of the engine's newest revision.
+#[derive(Clone, Copy, Debug)]
+struct Synced {
+    begun: Instant,
+    revision: Revision,
+}
+
+/// Another object that a write depends on: unless it is as expected, nothing is written.
 #[derive(Clone, Debug)]
 pub struct Guard {
     /// Its resource.
     pub resource: GroupResource,
     /// Its key.
     pub key: ObjectKey,
-    /// The revision at which the writer read it.
-    pub expected: Revision,
+    /// The revision at which the writer read it; `None` if it must not exist.
+    pub expected: Option<Revision>,
+    /// The change of this object in the same transaction.
+    pub change: GuardChange,
+}
+
+/// The change of a guarding object.
+#[derive(Clone, Debug)]
+pub enum GuardChange {
+    /// It is deleted.
+    Delete,
+    /// It stays as it is.
+    Nothing,
+    /// It gets this content.
+    Put(Draft),
 }
 
 /// A completed deletion.
@@ -147,7 +174,7 @@ impl Store {
             watch: kv.watch(revision),
         };
         let feeder = Mutex::new(Some(tokio::spawn(feeder.run())));
-        Ok(Store(Arc::new(Inner { cache, feeder, kv, oldest })))
+        Ok(Store(Arc::new(Inner { cache, committed: AtomicU64::new(0), feeder, kv, oldest, synced: Mutex::default() })))
     }
 
     /// Figures for metrics.
@@ -174,6 +201,14 @@ impl Store {
 
     fn oldest(&self) -> Revision {
         Revision(self.0.oldest.load(Ordering::Acquire))
+    }
+
+    /// Begins a backup of the newest state. `seconds` is the time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// When the engine cannot be read.
+    pub async fn backup(&self, seconds: Option<u64>) -> Result<Backup, kv::Error> {
+        Backup::begin(&*self.0.kv, seconds).await
     }
 
     /// Closes the engine, which first finishes queued writes; then the cache, once it has applied them; then the
@@ -309,6 +344,21 @@ impl Store {
         key: &ObjectKey,
         expected: Revision,
     ) -> Result<Deleted, WriteError> {
+        self.delete_with(resource, key, expected, &[]).await
+    }
+
+    /// Removes an object last written at `expected`, if the guards hold when it is removed.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `Conflict` when it was written since then or is gone, otherwise `Guard` when a guard does
+    /// not hold.
+    pub async fn delete_with(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        expected: Revision,
+        guards: &[Guard],
+    ) -> Result<Deleted, WriteError> {
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
         // The engine does not return what it deletes. Content at a revision never changes, so the cache has the same.
         let object = match self.get(resource, key).await {
@@ -316,12 +366,13 @@ impl Store {
             Ok(current) => return Err(WriteError::Conflict { current }),
             Err(error) => return Err(error.into()),
         };
-        let txn = Txn::single(Expect::At(expected), Op::Delete { key: stored_key });
-        match self.0.kv.txn(txn).await? {
+        let expect = Expect::At(expected);
+        match self.commit(guarded(expect, Op::Delete { key: stored_key }, guards)?).await? {
             Outcome::Committed { revision } => Ok(Deleted { object, revision }),
-            Outcome::Failed { revision, .. } => {
-                Err(WriteError::Conflict { current: self.read_at_least(resource, key, revision).await? })
-            }
+            Outcome::Failed { revision, found } => match broken(expect, guards, &found) {
+                Some(guard) => Err(self.broken(guard, revision).await?),
+                None => Err(WriteError::Conflict { current: self.read_at_least(resource, key, revision).await? }),
+            },
         }
     }
 
@@ -338,7 +389,7 @@ impl Store {
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
         self.sync().await?;
         let Some(revision) = self.0.cache.unreadable_at(&stored_key) else { return Ok(None) };
-        match self.0.kv.txn(Txn::single(Expect::At(revision), Op::Delete { key: stored_key })).await? {
+        match self.commit(Txn::single(Expect::At(revision), Op::Delete { key: stored_key })).await? {
             Outcome::Committed { revision } => {
                 self.reach(revision).await?;
                 Ok(Some(revision))
@@ -351,6 +402,58 @@ impl Store {
         }
     }
 
+    /// Writes an object again as it is, if the engine would store it in another form now (see [`Kv::is_stale`]). Returns the object at
+    /// its newest revision.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `Conflict` when it was written since then or is gone.
+    pub async fn refresh(&self, resource: &GroupResource, object: &Arc<Object>) -> Result<Arc<Object>, WriteError> {
+        let stored_key = key::encode(resource, &object.key).map_err(WriteError::Key)?;
+        if !self.0.kv.is_stale(stored_key, object.revision).await? {
+            return Ok(object.clone());
+        }
+        match self.put(resource, &object.key, Expect::At(object.revision), &object.stored(), &[]).await? {
+            Ok(object) => Ok(object),
+            Err(seen) => Err(WriteError::Conflict { current: self.read_at_least(resource, &object.key, seen).await? }),
+        }
+    }
+
+    /// Reads again what could not be read, and writes each that can be read by now as it is, so that it comes to everybody as a change.
+    /// Returns how many there were. To be called when an engine may open more than before.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn read_again(&self) -> Result<usize, WriteError> {
+        let mut n_written = 0;
+        let mut newest = Revision::ZERO;
+        for (stored_key, revision) in self.0.cache.unreadable() {
+            let found = self.0.kv.entry(stored_key.clone(), revision).await?;
+            let (Some(kv::Entry { value, .. }), Some((_, _, printed))) = (found, key::split(&stored_key)) else {
+                continue;
+            };
+            if Object::decode(ObjectKey::parse(printed), revision, &value).is_err() {
+                continue;
+            }
+            // Another server on the same engine may be faster: then there is nothing to do here.
+            let put = Op::Put { key: stored_key, value };
+            if let Outcome::Committed { revision } = self.commit(Txn::single(Expect::At(revision), put)).await? {
+                newest = newest.max(revision);
+                n_written += 1;
+            }
+        }
+        self.reach(newest).await?;
+        Ok(n_written)
+    }
+
+    /// Runs a transaction. Reads that come later include it.
+    async fn commit(&self, txn: Txn) -> Result<Outcome, kv::Error> {
+        let outcome = self.0.kv.txn(txn).await?;
+        if let Outcome::Committed { revision } = outcome {
+            self.0.committed.fetch_max(revision.0, Ordering::AcqRel);
+        }
+        Ok(outcome)
+    }
+
     /// Writes, or returns the revision at which the condition on the object's own key did not hold.
     async fn put(
         &self,
@@ -361,33 +464,26 @@ impl Store {
         guards: &[Guard],
     ) -> Result<Result<Arc<Object>, Revision>, WriteError> {
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
-        let mut txn = Txn::single(expect, Op::Put { key: stored_key, value: stored.clone() });
-        for guard in guards {
-            let key = key::encode(&guard.resource, &guard.key).map_err(WriteError::Key)?;
-            txn.compares.push(Compare { key, expect: Expect::At(guard.expected) });
-        }
-        match self.0.kv.txn(txn).await? {
+        let put = Op::Put { key: stored_key, value: stored.clone() };
+        match self.commit(guarded(expect, put, guards)?).await? {
             Outcome::Committed { revision } => match Object::decode(key.clone(), revision, stored) {
                 Ok(object) => Ok(Ok(Arc::new(object))),
                 Err(error) => Err(WriteError::Object(error)),
             },
-            Outcome::Failed { revision, found } => {
-                let is_own = match (expect, found.first()) {
-                    (Expect::Absent, Some(found)) => found.is_some(),
-                    (Expect::At(expected), Some(found)) => *found != Some(expected),
-                    (_, None) => true,
-                };
-                let is_broken = |(guard, found): &(&Guard, &Option<Revision>)| **found != Some(guard.expected);
-                match guards.iter().zip(found.iter().skip(1)).find(is_broken) {
-                    Some((guard, _)) if !is_own => Err(WriteError::Guard {
-                        resource: guard.resource.clone(),
-                        key: guard.key.clone(),
-                        current: self.read_at_least(&guard.resource, &guard.key, revision).await?,
-                    }),
-                    _ => Ok(Err(revision)),
-                }
-            }
+            Outcome::Failed { revision, found } => match broken(expect, guards, &found) {
+                Some(guard) => Err(self.broken(guard, revision).await?),
+                None => Ok(Err(revision)),
+            },
         }
+    }
+
+    /// The error of a guard that did not hold at a revision.
+    async fn broken(&self, guard: &Guard, revision: Revision) -> Result<WriteError, WriteError> {
+        Ok(WriteError::Guard {
+            resource: guard.resource.clone(),
+            key: guard.key.clone(),
+            current: self.read_at_least(&guard.resource, &guard.key, revision).await?,
+        })
     }
 
     async fn read_at_least(
@@ -420,9 +516,38 @@ impl Store {
     /// # Errors
     /// When the engine fails or the store is closed.
     pub async fn sync(&self) -> Result<Revision, ReadError> {
+        let begun = self.is_shared().then(Instant::now);
         let committed = self.0.kv.revision().await.map_err(ReadError::Kv)?;
+        if let Some(begun) = begun {
+            let mut synced = self.0.synced.lock();
+            if synced.is_none_or(|synced| synced.begun < begun) {
+                *synced = Some(Synced { begun, revision: committed });
+            }
+        }
         self.reach(committed).await?;
         Ok(self.revision())
+    }
+
+    /// Whether other processes may write while this one does, so that the cache may lag behind what they have acknowledged.
+    pub fn is_shared(&self) -> bool {
+        self.0.kv.is_shared()
+    }
+
+    /// Waits until the cache has everything that was committed before an instant in the past, and everything that this store has
+    /// committed since. Several waits of one request read the engine's revision once.
+    ///
+    /// # Errors
+    /// When the engine fails or the store is closed.
+    pub async fn sync_since(&self, instant: Instant) -> Result<Revision, ReadError> {
+        let synced = if self.is_shared() { *self.0.synced.lock() } else { None };
+        match synced.filter(|synced| instant < synced.begun) {
+            Some(synced) => {
+                let committed = Revision(self.0.committed.load(Ordering::Acquire));
+                self.reach(synced.revision.max(committed)).await?;
+                Ok(self.revision())
+            }
+            None => self.sync().await,
+        }
     }
 
     /// Waits until the cache has a revision, at most until a deadline.
@@ -443,6 +568,14 @@ impl Store {
     /// When the engine fails or the store is closed; `Unreadable` when the stored entry is damaged or no object.
     pub async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, ReadError> {
         self.sync().await?;
+        self.get_readable(resource, key)
+    }
+
+    /// The object in the cache, which may lag behind.
+    ///
+    /// # Errors
+    /// `Unreadable` when the stored entry is damaged or no object.
+    pub fn get_readable(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, ReadError> {
         if self.0.cache.has_unreadable()
             && let Ok(stored_key) = key::encode(resource, key)
             && let Some(revision) = self.0.cache.unreadable_at(&stored_key)
@@ -452,7 +585,7 @@ impl Store {
         Ok(self.get_cached(resource, key))
     }
 
-    /// An object in the cache, which may lag behind.
+    /// Like [`Store::get_readable`], without the check.
     pub fn get_cached(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Arc<Object>> {
         self.0.cache.resource(resource).ok()?.get(key)
     }
@@ -461,6 +594,17 @@ impl Store {
     /// change up to this revision has also applied each object that was read before it asked.
     pub fn newest(&self, resource: &GroupResource) -> Newest {
         self.0.cache.newest(resource)
+    }
+
+    /// Whether the stored entry of a key cannot be read at present, and may be with something else: it is encrypted, or of a later release.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub async fn is_sealed(&self, resource: &GroupResource, key: &ObjectKey) -> Result<bool, ReadError> {
+        let Ok(stored_key) = key::encode(resource, key) else { return Ok(false) };
+        let Some(revision) = self.0.cache.unreadable_at(&stored_key) else { return Ok(false) };
+        let entry = self.0.kv.entry(stored_key, revision).await.map_err(ReadError::Kv)?;
+        Ok(entry.is_some_and(|entry| entry.value.starts_with(SEALED)))
     }
 
     /// Number of objects of a resource in the cache.
@@ -695,6 +839,35 @@ impl Store {
             _ => Err(ReadError::Closed),
         }
     }
+}
+
+/// The transaction of a write with guards. The write comes first.
+fn guarded(expect: Expect, op: Op, guards: &[Guard]) -> Result<Txn, WriteError> {
+    let mut txn = Txn::single(expect, op);
+    for guard in guards {
+        let key = key::encode(&guard.resource, &guard.key).map_err(WriteError::Key)?;
+        let expect = guard.expected.map_or(Expect::Absent, Expect::At);
+        match &guard.change {
+            GuardChange::Delete => txn.ops.push(Op::Delete { key: key.clone() }),
+            GuardChange::Nothing => {}
+            GuardChange::Put(draft) => txn.ops.push(Op::Put { key: key.clone(), value: draft.encode() }),
+        }
+        txn.compares.push(Compare { key, expect });
+    }
+    Ok(txn)
+}
+
+/// The first guard that did not hold, if the condition of the write itself did. `found` has the revision of each key.
+fn broken<'a>(expect: Expect, guards: &'a [Guard], found: &[Option<Revision>]) -> Option<&'a Guard> {
+    let (own, others) = found.split_first()?;
+    let wanted = match expect {
+        Expect::Absent => None,
+        Expect::At(expected) => Some(expected),
+    };
+    if *own != wanted {
+        return None;
+    }
+    guards.iter().zip(others).find(|(guard, found)| guard.expected != **found).map(|(guard, _)| guard)
 }
 
 /// Loads all entries. Others may compact the engine meanwhile: then it starts over, a bounded number of times.

@@ -59,7 +59,7 @@ fn write(resource: &Resource, version: &Version, object: Value, new: Option<Valu
     let faults = strategy.validate_create(version, &created, &Budget::unlimited());
     let mut judged = faults.clone();
     let _ = strategy.judge(version, &created, None, &mut judged, Effort::Whole);
-    let _ = strategy.warnings(version, &created);
+    let _ = strategy.warnings(version, &created, &Value::Null);
     show(resource, version, &created);
     if !faults.is_empty() {
         return;

@@ -22,7 +22,7 @@ static SCHEMA: LazyLock<std::sync::Arc<Schema>> = LazyLock::new(|| {
 });
 
 static ENVIRONMENT: LazyLock<(Environment, DeclType)> = LazyLock::new(|| {
-    let decl = DeclType::from_schema(&SCHEMA, false).expect("an object is seen");
+    let decl = DeclType::from_schema(&SCHEMA).expect("an object is seen");
     (Environment::new().declare("self", decl.clone()).declare("object", DeclType::dynamic()), decl)
 });
 

@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     strategy.default(version, &mut definition, &Budget::unlimited()).expect("no budget");
     let mut definition = strategy.internal(version, definition);
     strategy.prepare_create(version, &mut definition);
-    let _ = strategy.warnings(version, &definition);
+    let _ = strategy.warnings(version, &definition, &Value::Null);
     if !strategy.validate_create(version, &definition, &Budget::unlimited()).is_empty() {
         return;
     }

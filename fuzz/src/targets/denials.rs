@@ -1,6 +1,7 @@
 //! Lines of a log that quote a refusal, as `steersman explain-denied` reads them: what was found is found again in its own words.
 
 // The binary is no library: its reader, which needs nothing else of it, is compiled here once more.
+#[expect(dead_code, reason = "only the parser is fuzzed")]
 #[path = "../../../crates/steersman-cli/src/commands/explain_denied/denial.rs"]
 mod denial;
 

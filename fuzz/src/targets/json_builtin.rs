@@ -30,9 +30,13 @@ pub fn run(data: &[u8]) {
     let again = decode::from_value(schema, &read.value, &Budget::unlimited());
     let again = again.unwrap_or_else(|error| panic!("{}: {error}", read.value));
     assert_eq!((&again.value, again.faults.len()), (&read.value, 0), "reading twice is reading once");
-    let mut normal = read.value.clone();
-    decode::normalize(schema, &mut normal);
-    assert_eq!(normal, read.value, "what was read is normal");
+    for normalize in [decode::normalize, decode::normalize_stored] {
+        let mut normal = read.value.clone();
+        normalize(schema, &mut normal);
+        let mut twice = normal.clone();
+        normalize(schema, &mut twice);
+        assert_eq!(twice, normal, "a normal object stays as it is");
+    }
 }
 
 /// The schema of a body's kind, and the body; or both generated.

@@ -18,8 +18,8 @@ pub fn run(data: &[u8]) {
     let target = lines.next().unwrap_or_default();
     let (path, raw) = target.split_once('?').unwrap_or((target, ""));
     let query = Query::parse(raw);
-    let decoded = percent_decode(path, false);
-    assert!(decoded.contains('%') || percent_decode(&decoded, false) == decoded, "{path:?}");
+    let decoded = percent_decode(path);
+    assert!(decoded.contains('%') || percent_decode(&decoded) == decoded, "{path:?}");
     for method in METHODS {
         let info = RequestInfo::new(&method, path, &query);
         if let Attributes::Resource(resource) = info.attributes() {

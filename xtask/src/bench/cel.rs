@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::process::{capture, find_program};
-use crate::workspace::{Workspace, executable};
+use crate::shared::process::{capture, find_program};
+use crate::shared::workspace::{Workspace, executable};
 
 /// The target for one evaluation of all rules.
 const TARGET_US: f64 = 50.0;
@@ -52,7 +52,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     let results =
         Results { steersman: median(&our_figures).context("nothing was run")?, kubernetes: median(&their_figures) };
-    print(&results, options.json)?;
+    match options.json {
+        true => print_json(&results)?,
+        false => print_table(&results),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,11 +99,12 @@ fn median(runs: &[Figures]) -> Option<Figures> {
     Some(Figures { evaluate_us: of(|run| run.evaluate_us)?, compile_us: of(|run| run.compile_us)? })
 }
 
-fn print(results: &Results, is_json: bool) -> anyhow::Result<()> {
-    if is_json {
-        println!("{}", serde_json::to_string(results).context("cannot write the figures as JSON")?);
-        return Ok(());
-    }
+fn print_json(results: &Results) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(results).context("cannot write the figures as JSON")?);
+    Ok(())
+}
+
+fn print_table(results: &Results) {
     println!("{:<34} {:>12} {:>12} {:>8}", "50 rules on an object of 5 KB", "steersman", "Kubernetes", "ratio");
     let (ours, theirs) = (results.steersman, results.kubernetes);
     for (name, ours, theirs) in [
@@ -115,7 +119,6 @@ fn print(results: &Results, is_json: bool) -> anyhow::Result<()> {
     }
     let verdict = if results.steersman.evaluate_us <= TARGET_US { "met" } else { "MISSED" };
     println!("target: {TARGET_US:.0} us evaluated, {verdict}");
-    Ok(())
 }
 
 #[cfg(test)]

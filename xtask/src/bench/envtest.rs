@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::Context;
 
-use crate::bench::figure::{self, Figure};
-use crate::process::{capture, find_program, now};
-use crate::workspace::{Profile, Workspace};
+use crate::bench::figure::{Figure, Output};
+use crate::shared::process::{capture, find_program, now};
+use crate::shared::workspace::{Profile, Workspace};
 
 /// The suite whose module contains the measuring program in Go.
 const SUITE: &str = "tests/clients/envtest";
@@ -26,9 +26,8 @@ const TARGET_MS: f64 = 300.0;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Print one line of JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
@@ -67,7 +66,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         shell("start and stop from a shell", ALONE, 1)?,
         shell("start and stop from a shell, 20 at once", ROUNDS, AT_ONCE)?,
     ];
-    figure::print(&figures, options.json)?;
+    options.output.print(&figures)?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,14 @@ pub(crate) struct Figure {
     met: bool,
 }
 
+/// The form in which a benchmark prints its figures.
+#[derive(clap::Args)]
+pub(crate) struct Output {
+    /// Print one line of JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
 impl Figure {
     pub(crate) fn new(name: &'static str, unit: &'static str, target: f64, mut samples: Vec<f64>) -> Figure {
         samples.sort_by(f64::total_cmp);
@@ -25,20 +33,21 @@ impl Figure {
     }
 }
 
-/// Prints a table, or one line of JSON.
-pub(crate) fn print(figures: &[Figure], is_json: bool) -> anyhow::Result<()> {
-    if is_json {
-        println!("{}", serde_json::to_string(figures).context("cannot write the figures as JSON")?);
-        return Ok(());
+impl Output {
+    pub(crate) fn print(&self, figures: &[Figure]) -> anyhow::Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string(figures).context("cannot write the figures as JSON")?);
+            return Ok(());
+        }
+        println!("{:<44} {:>8} {:>8} {:>8}  {:>8}", "", "min", "median", "max", "target");
+        for figure in figures {
+            let Figure { name, unit, min, median, max, target, met } = figure;
+            let verdict = if *met { "met" } else { "MISSED" };
+            let [min, median, max] = [min, median, max].map(|value| text(*value));
+            println!("{name:<44} {min:>8} {median:>8} {max:>8}  {target:>8} {unit}  {verdict}");
+        }
+        Ok(())
     }
-    println!("{:<44} {:>8} {:>8} {:>8}  {:>8}", "", "min", "median", "max", "target");
-    for figure in figures {
-        let Figure { name, unit, min, median, max, target, met } = figure;
-        let verdict = if *met { "met" } else { "MISSED" };
-        let [min, median, max] = [min, median, max].map(|value| text(*value));
-        println!("{name:<44} {min:>8} {median:>8} {max:>8}  {target:>8} {unit}  {verdict}");
-    }
-    Ok(())
 }
 
 /// A figure as text, with more digits if it is small.

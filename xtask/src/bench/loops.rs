@@ -8,10 +8,10 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
 
-use crate::bench::figure::{self, Figure};
-use crate::process::capture;
-use crate::steersman::{Role, Steersman};
-use crate::workspace::{Profile, Workspace, executable};
+use crate::bench::figure::{Figure, Output};
+use crate::shared::process::capture;
+use crate::shared::steersman::{Role, Steersman};
+use crate::shared::workspace::{Profile, Workspace, executable};
 
 /// Room for 1,100 Pods.
 const NODES: &str = "10";
@@ -51,9 +51,8 @@ enum Kind {
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Print one line of JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Measure only the cost at rest
     #[arg(long)]
     idle: bool,
@@ -112,7 +111,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let figures = FIGURES
         .iter()
         .filter_map(|(name, what, unit, target)| Some(Figure::new(what, unit, *target, samples.remove(*name)?)));
-    figure::print(&figures.collect::<Vec<_>>(), options.json)?;
+    options.output.print(&figures.collect::<Vec<_>>())?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(ExitCode::SUCCESS)
 }

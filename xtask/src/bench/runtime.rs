@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::bench::runtime::figures::{Judged, Row, Samples};
 use crate::bench::runtime::programs::{Program, Programs};
-use crate::process::{Heard, Running};
-use crate::workspace::Workspace;
+use crate::shared::process::{Heard, Running};
+use crate::shared::workspace::Workspace;
 
 /// How long a program may print nothing before it counts as hung. The slowest takes a minute on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -66,7 +66,7 @@ struct Column {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
-    let programs = programs::build(workspace, options.strip)?;
+    let programs = programs::build(workspace, options)?;
     let mut parts = Vec::new();
     for workload in [Workload::Custom, Workload::Pods] {
         if options.only.is_none_or(|only| only == workload) {
@@ -80,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         for part in &parts {
             print!("{}", table::render(part));
         }
-        table::print_notes(options.runs, options.strip);
+        table::print_notes(options);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
 
-use crate::workspace::{Profile, Workspace, executable};
+use crate::shared::workspace::{Profile, Workspace, executable};
 
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]

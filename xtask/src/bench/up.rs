@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::bench::figure::{self, Figure};
-use crate::process::capture;
-use crate::steersman::{Role, Steersman};
-use crate::tools;
-use crate::workspace::{Profile, Workspace};
+use crate::bench::figure::{Figure, Output};
+use crate::shared::process::capture;
+use crate::shared::steersman::{Role, Steersman};
+use crate::shared::tools;
+use crate::shared::workspace::{Profile, Workspace};
 
 /// How often each start is measured.
 const STARTS: usize = 10;
@@ -19,14 +19,13 @@ const IDLE: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Print one line of JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let figures = measure(workspace)?;
-    figure::print(&figures, options.json)?;
+    options.output.print(&figures)?;
     Ok(ExitCode::SUCCESS)
 }
 

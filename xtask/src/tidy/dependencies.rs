@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::metadata::{Metadata, Package};
-use crate::spdx;
+use crate::shared::metadata::{Metadata, Package};
 use crate::tidy::Finding;
+use crate::tidy::spdx;
 
 const FILE: &str = "deny.toml";
 const REGISTRY: &str = "registry+";

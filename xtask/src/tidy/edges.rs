@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::metadata::Metadata;
+use crate::shared::metadata::Metadata;
 use crate::tidy::Finding;
 
 const FILE: &str = "ARCHITECTURE.md";

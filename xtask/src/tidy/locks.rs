@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use crate::shared::workspace::cargo;
 use crate::tidy::Finding;
-use crate::workspace::cargo;
 
 const FILE: &str = "Cargo.lock";
 

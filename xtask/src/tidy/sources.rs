@@ -26,6 +26,8 @@ const WORDS_BANNED: &[(&str, &str)] = &[
     ("pypi", ".org"),
     ("proxy.golang", ".org"),
 ];
+/// The beginnings of sentences that name their object before their subject.
+const BEGINNINGS_BANNED: [&str; 5] = ["What ", "Of ", "Who ", "Those ", "So many "];
 const IGNORE: (&str, &str) = ("#[ign", "ore");
 const THREAD_SLEEP: (&str, &str) = ("thread::sl", "eep(");
 const ASYNC_SLEEP: (&str, &str) = ("sl", "eep(");
@@ -82,10 +84,19 @@ fn check_rust(path: &str, text: &str, findings: &mut Vec<Finding>) {
     let is_test_file = path.split('/').any(|part| part == "tests") || path.ends_with("/tests.rs");
     let clock_is_paused = PAUSED.iter().any(|halves| text.contains(&whole(*halves)));
     let mut in_tests = is_test_file;
+    let mut before = "";
     for (index, line) in text.lines().enumerate() {
         // Tests are last in a file.
         in_tests |= line.trim() == "#[cfg(test)]";
-        if line.trim_start().starts_with("//") {
+        let begins_comment = comment(before).is_none_or(str::is_empty);
+        before = line;
+        if let Some(text) = comment(line) {
+            let is_banned = |beginning: &&&str| begins_comment && text.starts_with(**beginning);
+            if let Some(beginning) = BEGINNINGS_BANNED.iter().find(is_banned) {
+                let message =
+                    format!("a comment begins with `{}`: say who does what, or name the thing", beginning.trim());
+                findings.push(Finding::new(format!("{path}:{}", index + 1), message));
+            }
             continue;
         }
         let mut at = |message: &str| findings.push(Finding::new(format!("{path}:{}", index + 1), message));
@@ -98,6 +109,12 @@ fn check_rust(path: &str, text: &str, findings: &mut Vec<Finding>) {
             at("sleeps in a test whose clock runs: wait for the event itself, or pause the clock");
         }
     }
+}
+
+/// The text of a line that is a comment.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.trim_start_matches(['/', '!']).trim_start())
 }
 
 fn whole((first, second): (&str, &str)) -> String {
@@ -140,6 +157,14 @@ mod tests {
         check_file("README.md", "# Name\n", &[]);
         check_file("a.walk", "no line break, and space \nthere", &[]);
         check_file("fuzz/corpus/yaml/a", "no line break, and space \nthere", &[]);
+    }
+
+    #[test]
+    fn comments_that_begin_with_their_object_are_named() {
+        let found = "a/src/lib.rs:3: a comment begins with `What`";
+        check_file("a/src/lib.rs", "//! Docs.\n\n    /// What it does.\n    /// Of course.\n", &[found]);
+        check_file("a/src/lib.rs", "//! Docs.\n//!\n//! Those of others.\n", &["a/src/lib.rs:3: a comment begins"]);
+        check_file("a/src/lib.rs", "//! Docs\n//! What follows is the second line.\n// Whatever.\n", &[]);
     }
 
     #[test]

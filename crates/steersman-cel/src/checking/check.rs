@@ -69,7 +69,7 @@ pub(crate) fn check(ast: &Ast, environment: &Declarations) -> Result<Checked, Ve
     checker.check(ast.root);
     let Checker { unifier, mut checked, mut issues, .. } = checker;
     for of in &mut checked.types {
-        *of = unifier.substitute(of, true);
+        *of = unifier.substitute_or_dyn(of);
     }
     if issues.is_empty() {
         validate::validate(ast, &checked, &mut issues);
@@ -95,7 +95,7 @@ impl<'c> Checker<'c> {
     }
 
     fn shown(&self, of: &Type) -> String {
-        self.unifier.substitute(of, true).to_string()
+        self.unifier.substitute_or_dyn(of).to_string()
     }
 
     fn check(&mut self, id: Id) -> Type {
@@ -244,7 +244,7 @@ impl<'c> Checker<'c> {
 
     /// The type of a field of a value of this type; for an optional value it is optional.
     fn field(&mut self, position: u32, target: &Type, field: &str) -> Type {
-        let target = self.unifier.substitute(target, false);
+        let target = self.unifier.substitute(target);
         match &target {
             Type::Dyn | Type::Error | Type::Param(_) => Type::Dyn,
             // Upstream does not check the type of the keys: at run time such a field is not found.
@@ -330,7 +330,7 @@ impl<'c> Checker<'c> {
                 continue;
             }
             overloads.push(at);
-            let of = self.unifier.substitute(&Unifier::instantiated(&overload.result, first), false);
+            let of = self.unifier.substitute(&Unifier::instantiated(&overload.result, first));
             result = Some(match result {
                 None => of,
                 Some(known) if known == of => known,
@@ -353,7 +353,7 @@ impl<'c> Checker<'c> {
 
     /// The type inside an entry that is written as optional; the entry must have an optional type.
     fn unwrapped(&mut self, id: Id, of: Type) -> Type {
-        let of = self.unifier.substitute(&of, false);
+        let of = self.unifier.substitute(&of);
         if let Some(inner) = of.as_optional() {
             return inner.clone();
         }
@@ -418,7 +418,7 @@ impl<'c> Checker<'c> {
 
     fn fold(&mut self, fold: &'c Fold, position: u32) -> Type {
         let range = self.check(fold.range);
-        let range = self.unifier.substitute(&range, false);
+        let range = self.unifier.substitute(&range);
         let is_list = |of: &Type| matches!(of, Type::List(_));
         let (first, second) = match &range {
             Type::List(item) if fold.var2.is_some() => (Type::Int, (**item).clone()),
@@ -457,7 +457,7 @@ impl<'c> Checker<'c> {
             FoldKind::MapEntry => {
                 let wanted = Type::map(self.unifier.fresh(), self.unifier.fresh());
                 self.expect(fold.body, &wanted, &body);
-                return self.unifier.substitute(&body, false);
+                return self.unifier.substitute(&body);
             }
             FoldKind::SortBy => {
                 let keys = Type::list(body);

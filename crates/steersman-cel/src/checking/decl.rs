@@ -177,10 +177,14 @@ impl DeclType {
     }
 
     /// The declaration of a structural schema. None if it declares nothing: expressions cannot refer to such values.
-    ///
-    /// A resource, embedded or not, always has apiVersion, kind, metadata.name and metadata.generateName.
-    pub fn from_schema(schema: &Schema, is_resource: bool) -> Option<DeclType> {
-        from_schema(schema, is_resource || schema.embedded_resource, "object")
+    pub fn from_schema(schema: &Schema) -> Option<DeclType> {
+        from_schema(schema, schema.embedded_resource, "object")
+    }
+
+    /// The declaration of the structural schema of a resource. Like an embedded one, it always has apiVersion, kind,
+    /// metadata.name and metadata.generateName.
+    pub fn from_resource_schema(schema: &Schema) -> Option<DeclType> {
+        from_schema(schema, true, "object")
     }
 
     /// The declaration of the schema of a kind, for checking expressions that are evaluated without declarations.

@@ -8,7 +8,7 @@ mod unexpected;
 
 use crate::syntax::ast::{Ast, Entry, Expr, Field, Id, Item, Literal};
 use crate::syntax::lexer::{self, Spanned, Token};
-use crate::syntax::parser::unexpected::Place;
+use crate::syntax::parser::unexpected::OperandPosition;
 use crate::syntax::source::Issue;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(crate) fn parse(text: &str) -> Result<Ast, Issue> {
         text,
         tokens: lexer::tokens(text)?,
         at: 0,
-        place: Place::default(),
+        place: OperandPosition::default(),
         nesting_of_brackets: 0,
         nesting: 0,
         nodes: Vec::new(),
@@ -75,7 +75,7 @@ pub(crate) struct Parser<'t> {
     tokens: Vec<Spanned>,
     at: usize,
     /// The position of the next token.
-    place: Place,
+    place: OperandPosition,
     /// The number of open brackets.
     nesting_of_brackets: u32,
     /// The number of nested expressions that are being parsed.
@@ -102,7 +102,7 @@ impl Parser<'_> {
             Token::Symbol(")" | "]" | "}") => self.nesting_of_brackets = self.nesting_of_brackets.saturating_sub(1),
             _ => {}
         }
-        self.place = Place::Plain;
+        self.place = OperandPosition::Plain;
         self.at = (self.at + 1).min(self.tokens.len() - 1);
     }
 
@@ -305,7 +305,7 @@ impl Parser<'_> {
                     self.add(Expr::Select { operand, field: name, test: false }, position)?
                 };
             } else if self.accept("[") {
-                self.place = Place::Index;
+                self.place = OperandPosition::Index;
                 let function = if self.accept("?") { "_[?_]" } else { "_[_]" };
                 let index = self.expr()?;
                 self.expect("]")?;
@@ -360,19 +360,19 @@ impl Parser<'_> {
             Token::Symbol("[") => {
                 self.next();
                 let mut items = Vec::new();
-                self.place = Place::List;
+                self.place = OperandPosition::List;
                 while !self.accept("]") {
                     let optional = self.accept("?");
                     items.push(Item { value: self.expr()?, optional });
                     self.separator("]")?;
-                    self.place = Place::ListItem;
+                    self.place = OperandPosition::ListItem;
                 }
                 self.add(Expr::List(items.into()), position)
             }
             Token::Symbol("{") => {
                 self.next();
                 let mut entries = Vec::new();
-                self.place = Place::Map;
+                self.place = OperandPosition::Map;
                 while !self.accept("}") {
                     let optional = self.accept("?");
                     let key = self.expr()?;
@@ -401,7 +401,7 @@ impl Parser<'_> {
 
     fn list_of(&mut self, end: &'static str) -> Result<Vec<Id>, Issue> {
         let mut args = Vec::new();
-        self.place = Place::Arguments;
+        self.place = OperandPosition::Arguments;
         if self.accept(end) {
             return Ok(args);
         }

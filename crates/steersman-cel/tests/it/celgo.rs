@@ -233,7 +233,7 @@ fn library() -> impl Strategy<Value = String> {
 }
 
 fn here(expressions: &[String], object: &Json) -> Vec<Verdict> {
-    let decl = DeclType::from_schema(&structural::compile(&properties::schema()), false).expect("an object is seen");
+    let decl = DeclType::from_schema(&structural::compile(&properties::schema())).expect("an object is seen");
     let environment = Environment::new().declare("self", decl.clone());
     let judge = |text: &String| {
         let program = match environment.compile(text) {

@@ -156,7 +156,7 @@ proptest! {
     #[test]
     fn what_compiles_has_no_fault_of_types_and_costs_no_more_than_estimated(text in expression(), value in value()) {
         let schema = schema();
-        let decl = DeclType::from_schema(&structural::compile(&schema), false).expect("an object is seen");
+        let decl = DeclType::from_schema(&structural::compile(&schema)).expect("an object is seen");
         let environment = Environment::new().declare("self", decl.clone());
         let Ok(program) = environment.compile(&text) else { return Ok(()) };
         let mut activation = Activation::new().with("self", Value::declared(&value, &decl).expect("as declared"));

@@ -71,7 +71,7 @@ fn normal(text: &str) -> String {
 /// The messages of all rules of a field, for a value.
 fn messages(schema: &Json, value: &Json) -> BTreeSet<String> {
     let compiled = structural::compile(schema);
-    let decl = DeclType::from_schema(&compiled, false).expect("the field has a type");
+    let decl = DeclType::from_schema(&compiled).expect("the field has a type");
     let environment = Environment::new().declare("self", decl.clone());
     let rules = schema["x-kubernetes-validations"].as_array().expect("the field has rules");
     rules
@@ -142,8 +142,9 @@ fn functions_of_times_give_what_was_recorded() {
 
 /// The errors of all rules within a schema.
 fn faults(schema: &Json, is_root: bool, out: &mut BTreeSet<String>) {
+    let declare = if is_root { DeclType::from_resource_schema } else { DeclType::from_schema };
     if let Some(rules) = schema["x-kubernetes-validations"].as_array()
-        && let Some(decl) = DeclType::from_schema(&structural::compile(schema), is_root)
+        && let Some(decl) = declare(&structural::compile(schema))
     {
         for rule in rules {
             let old = if rule.get("optionalOldSelf").is_some_and(|optional| *optional == true) {
@@ -214,7 +215,7 @@ fn functions_of_later_libraries_are_not_there() {
 fn estimates_are_those_that_were_recorded() {
     let estimate = |items: u64| {
         let schema = serde_json::json!({"type": "array", "items": {"type": "integer"}, "maxItems": items});
-        let decl = DeclType::from_schema(&structural::compile(&schema), false).expect("a list is seen");
+        let decl = DeclType::from_schema(&structural::compile(&schema)).expect("a list is seen");
         let environment = Environment::new().declare("self", decl);
         environment.compile("self.all(x, self.all(y, x != y || x == y))").expect("the rule is right").cost().max
     };
@@ -230,7 +231,7 @@ fn estimates_are_those_that_were_recorded() {
 #[test]
 fn texts_of_unknown_length_make_costs_too_large_unless_formatted() {
     let cost = |schema: Json, text: &str| {
-        let decl = DeclType::from_schema(&structural::compile(&schema), false).expect("it is seen");
+        let decl = DeclType::from_schema(&structural::compile(&schema)).expect("it is seen");
         let environment = Environment::new().declare("self", decl);
         let cost = environment.compile(text).unwrap_or_else(|error| panic!("{text}: {error}")).cost().max;
         factor_over(cost, RULE_COST_LIMIT)
@@ -257,7 +258,7 @@ fn what_a_server_took_is_not_too_dear() {
     for file in ["functions-of-texts", "functions-of-addresses-and-quantities", "functions-of-times"] {
         let definition = steps(file).remove(0).body.expect("the first step is a definition");
         for (name, schema) in properties(&definition).expect("it has fields") {
-            let decl = DeclType::from_schema(&structural::compile(schema), false).expect("the field has a type");
+            let decl = DeclType::from_schema(&structural::compile(schema)).expect("the field has a type");
             let environment = Environment::new().declare("self", decl);
             for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
                 for text in ["rule", "messageExpression"].into_iter().filter_map(|key| rule[key].as_str()) {

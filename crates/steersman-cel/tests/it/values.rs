@@ -160,8 +160,7 @@ fn sets_and_keyed_lists_are_compared_and_added_as_what_they_are() {
         "other": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "rows": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
             "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}}}});
-    let decl =
-        DeclType::from_schema(&steersman_schema::structural::compile(&schema), false).expect("an object is seen");
+    let decl = DeclType::from_schema(&steersman_schema::structural::compile(&schema)).expect("an object is seen");
     let object = json!({"set": ["a", "b"], "other": ["b", "a"], "rows": [{"k": "x", "v": 1}, {"k": "y", "v": 2}]});
     let environment = Environment::new().declare("self", decl.clone());
     let value = |text: &str| {

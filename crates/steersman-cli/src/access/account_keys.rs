@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steersman_server::authn::{Algorithm, Keeper, Keyring, PublicKey, StoredKey};
+use steersman_storage::Store;
 
 /// Upstream's servers issue tokens of this kind, and some clients accept no other.
 const ALGORITHM: Algorithm = Algorithm::Rs256;
@@ -18,12 +19,33 @@ const ENDING: &str = "key";
 #[derive(Debug)]
 struct Directory(PathBuf);
 
-/// The keys of a directory, in which new ones are stored too, together with the given ones.
-pub(crate) fn made(dir: &Path, in_memory: bool, trusted: Vec<PublicKey>) -> Result<Keyring, Failure> {
+/// The place of the keys that the server makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewKeys<'a> {
+    /// A key ends with the process. Accounts are objects: if objects end with the process, their tokens end too. Keys of this
+    /// directory are used as well.
+    InMemory(&'a Path),
+    /// The keys are in the store, where other servers find them.
+    Shared(&'a Store),
+    /// The keys are in the directory.
+    Stored(&'a Path),
+}
+
+/// The keys that the server makes or has made, together with the given ones.
+pub(crate) fn made(new: NewKeys<'_>, trusted: Vec<PublicKey>) -> Result<Keyring, Failure> {
+    let dir = match new {
+        NewKeys::InMemory(dir) | NewKeys::Stored(dir) => dir,
+        NewKeys::Shared(store) => {
+            let shared = Keyring::in_store(ALGORITHM, store, trusted);
+            return Ok(shared.context("the keys of service account tokens cannot be read from the store")?);
+        }
+    };
     let directory = Directory(dir.to_owned());
     let stored = directory.read()?;
-    // Accounts are objects: if objects end with the process, their tokens end too, and the keys need not be stored.
-    let keeper = (!in_memory).then(|| Arc::new(directory) as Arc<dyn Keeper>);
+    let keeper: Option<Arc<dyn Keeper>> = match new {
+        NewKeys::Stored(_) => Some(Arc::new(directory)),
+        NewKeys::InMemory(_) | NewKeys::Shared(_) => None,
+    };
     Keyring::made(ALGORITHM, stored, keeper, trusted)
         .map_err(|error| Failure::Refused(format!("a key in {} cannot be used: {error}", dir.display())))
 }
@@ -103,7 +125,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("1.key");
         fs::write(&path, "created: yesterday\n").unwrap();
-        let Err(Failure::Refused(why)) = made(home.path(), false, Vec::new()) else { panic!("it was taken") };
+        let Err(Failure::Refused(why)) = made(NewKeys::Stored(home.path()), Vec::new()) else { panic!("it was taken") };
         assert!(why.contains("1.key") && why.contains("its line 1"), "{why}");
         assert!(path.exists());
     }

@@ -1,12 +1,13 @@
 //! The server's authentication, from flags and files.
 
 use crate::Failure;
-use crate::access::account_keys;
+use crate::access::account_keys::{self, NewKeys};
 use crate::args::{AuthenticationOptions, WebhookVersion};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use steersman_server::authn::{
     self, Anonymous, Configuration, Issuer, Keyring, Oidc, PrefixedClaim, PublicKey, RequestHeader, ReviewVersion,
     ServiceAccountOptions, SigningKey, Tokens, Webhook, WebhookSettings,
@@ -64,16 +65,16 @@ impl Authentication {
         Ok(Authentication { options, tokens, signing, trusted, issuers, webhook, anonymous, proxies })
     }
 
-    /// The options of a server whose own keys are in this directory.
-    pub(crate) fn with_keys_in(self, dir: &Path, in_memory: bool) -> Result<authn::Options, Failure> {
+    /// The options of a server that makes its keys there, unless one is given.
+    pub(crate) fn with_keys_in(self, new: NewKeys<'_>) -> Result<authn::Options, Failure> {
         let Authentication { options, tokens, signing, trusted, issuers, webhook, anonymous, proxies } = self;
         let keys = match signing {
             Some(signing) => Keyring::given(Some(signing), trusted),
-            None => account_keys::made(dir, in_memory, trusted)?,
+            None => account_keys::made(new, trusted)?,
         };
         let service_accounts = ServiceAccountOptions {
             issuers: options.service_account_issuer,
-            keys,
+            keys: Arc::new(keys),
             jwks_uri: options.service_account_jwks_uri,
             expiration_max: options.service_account_max_token_expiration,
             extends_expiration: options.service_account_extend_token_expiration,
@@ -97,6 +98,7 @@ impl Authentication {
             takes_bootstrap_tokens: options.enable_bootstrap_token_auth,
             request_header,
             client_ca: None,
+            published_proxies: None,
         })
     }
 }

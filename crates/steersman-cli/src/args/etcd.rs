@@ -1,19 +1,20 @@
 //! The options of a server that keeps its objects in etcd. The flags are those of kube-apiserver, which has none for a password.
 
 use crate::Failure;
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
-use steersman_storage_etcd::{Certificates, Login, Options};
+use std::sync::Arc;
+use steersman_storage_etcd::{Certificates, Keys, Login, Options, REGISTRY_PREFIX, STEERSMAN_PREFIX};
+use steersman_storage_kubernetes as kubernetes;
 
 /// How etcd is reached; the objects are in the data directory if no member is named.
 #[derive(ClapArgs, Clone, Debug)]
 pub(crate) struct EtcdOptions {
     /// Keep the objects in etcd, and not in the data directory: the URLs of its members, such as
-    /// http://127.0.0.1:2379. One server works at a time; others with the same --etcd-prefix wait, and one of them goes
-    /// on when it has ended.
-    #[arg(long, value_delimiter = ',', value_parser = url, conflicts_with = "in_memory", value_name = "URL")]
+    /// http://127.0.0.1:2379. Any number of servers may use the same --etcd-prefix; one of them runs the controllers.
+    #[arg(long, value_delimiter = ',', value_parser = url, value_name = "URL")]
     pub(crate) etcd_servers: Vec<String>,
     /// The CA certificates by which etcd is known, in PEM.
     #[arg(long, requires = "etcd_servers", value_name = "FILE")]
@@ -24,15 +25,26 @@ pub(crate) struct EtcdOptions {
     /// The key of --etcd-certfile, in PEM.
     #[arg(long, requires = "etcd_servers", requires = "etcd_certfile", value_name = "FILE")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// The prefix of the keys in etcd. Nothing else may have keys below it.
-    #[arg(long, requires = "etcd_servers", default_value = "/steersman", value_parser = prefix, value_name = "PREFIX")]
-    pub(crate) etcd_prefix: String,
+    /// The form of keys and values in etcd: kubernetes for that of kube-apiserver, which may use the same etcd before, after and at the same
+    /// time; steersman for one that is read faster.
+    #[arg(long, requires = "etcd_servers", default_value = "kubernetes", value_enum, value_name = "LAYOUT")]
+    pub(crate) etcd_layout: Layout,
+    /// The prefix of the keys in etcd. Nothing else may have keys below it, but for a kube-apiserver in the layout kubernetes.
+    #[arg(long, requires = "etcd_servers", value_parser = prefix, value_name = "PREFIX", long_help = "The prefix of the keys in etcd. Nothing else may have keys below it, but for a kube-apiserver in the layout kubernetes [default: /registry, or /steersman in the layout steersman]")]
+    pub(crate) etcd_prefix: Option<String>,
     /// The user of etcd, if it asks for a password.
     #[arg(long, requires = "etcd_servers", requires = "etcd_password_file", value_name = "NAME")]
     pub(crate) etcd_username: Option<String>,
     /// A file with the password of --etcd-username, without a line end or with one.
     #[arg(long, requires = "etcd_servers", requires = "etcd_username", value_name = "FILE")]
     pub(crate) etcd_password_file: Option<PathBuf>,
+}
+
+/// The form of keys and values in etcd.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Layout {
+    Kubernetes,
+    Steersman,
 }
 
 /// The place of objects in etcd.
@@ -45,7 +57,32 @@ pub(crate) struct InEtcd {
 impl EtcdOptions {
     /// Where the objects are.
     pub(crate) fn place(&self) -> InEtcd {
-        InEtcd { servers: self.etcd_servers.clone(), prefix: self.etcd_prefix.clone() }
+        InEtcd { servers: self.etcd_servers.clone(), prefix: self.prefix().to_owned() }
+    }
+
+    fn prefix(&self) -> &str {
+        let default = match self.etcd_layout {
+            Layout::Kubernetes => REGISTRY_PREFIX,
+            Layout::Steersman => STEERSMAN_PREFIX,
+        };
+        self.etcd_prefix.as_deref().unwrap_or(default)
+    }
+
+    /// The form of values.
+    pub(crate) fn layout(&self) -> kubernetes::Layout {
+        match self.etcd_layout {
+            Layout::Kubernetes if !self.etcd_servers.is_empty() => kubernetes::Layout::Kubernetes,
+            Layout::Kubernetes | Layout::Steersman => kubernetes::Layout::Steersman,
+        }
+    }
+
+    /// The prefix of the keys that encrypted values are bound to: those of kube-apiserver, so that it can decrypt them. The keys of the embedded
+    /// store and of the layout steersman are taken for those of its default prefix.
+    pub(crate) fn authenticated_prefix(&self) -> &str {
+        match self.layout() {
+            kubernetes::Layout::Kubernetes => self.prefix(),
+            kubernetes::Layout::Steersman => REGISTRY_PREFIX,
+        }
     }
 
     /// The options of the engine; `None` if the objects are not in etcd.
@@ -67,7 +104,12 @@ impl EtcdOptions {
             _ => None,
         };
         let certificates = Certificates { authorities: authorities.unwrap_or_default(), client };
-        let options = Options::new(self.etcd_servers.clone()).prefix(&self.etcd_prefix).certificates(certificates);
+        let keys = match self.etcd_layout {
+            Layout::Kubernetes => Keys::Registry(Arc::new(kubernetes::keys())),
+            Layout::Steersman => Keys::Steersman,
+        };
+        let options =
+            Options::new(self.etcd_servers.clone()).prefix(self.prefix()).keys(keys).certificates(certificates);
         let (Some(user), Some(path)) = (&self.etcd_username, &self.etcd_password_file) else {
             return Ok(Some(options));
         };
@@ -86,7 +128,7 @@ fn url(text: &str) -> Result<String, String> {
     }
 }
 
-fn prefix(text: &str) -> Result<String, String> {
+pub(super) fn prefix(text: &str) -> Result<String, String> {
     let trimmed = text.trim_end_matches('/');
     if trimmed.starts_with('/') && trimmed.len() > 1 {
         Ok(trimmed.to_owned())

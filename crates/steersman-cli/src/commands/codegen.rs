@@ -4,6 +4,7 @@
 //! and the command that updates them.
 
 mod definitions;
+pub(crate) mod new;
 
 use crate::Failure;
 use crate::args::{ClientsOptions, CodegenCommand, CrdOptions, DefinitionsOptions, Enums, TypesOptions};

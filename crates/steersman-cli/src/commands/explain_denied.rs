@@ -34,7 +34,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<(), Failure> {
     for line in input.split(b'\n') {
         let line = line.with_context(|| format!("{name} cannot be read to its end"))?;
         if let Some(denial) = Denial::find(&String::from_utf8_lossy(&line)) {
-            grants.add(denial, options.any_name);
+            grants.add(if options.any_name { denial.without_name() } else { denial });
         }
     }
     if grants.is_empty() {

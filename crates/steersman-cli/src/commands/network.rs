@@ -38,7 +38,7 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
             Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
         })?;
     }
-    let cloud = choice.open(std::path::Path::new("."), true)?;
+    let cloud = choice.open(None)?;
     let mut signals = Signals::new()?;
     if let Some(address) = manager.address() {
         // The port may be a random one. A closed standard output is no reason to end.

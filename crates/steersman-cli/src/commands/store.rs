@@ -1,14 +1,20 @@
-//! `steersman store check`: checks the store for damage.
+//! The commands on what is stored: `backup`, `restore`, and `store check`, which checks the store for damage.
+
+pub(crate) mod backup;
+mod destination;
+mod input;
+pub(crate) mod restore;
+pub(crate) mod verify;
 
 use crate::Failure;
-use crate::args::{CheckOptions, Output, StoreCommand};
+use crate::args::{BackupOptions, CheckOptions, Output, StoreCommand};
 use crate::data_dir::DataDir;
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use steersman_storage::disk;
-use steersman_storage::{Check, Unreadable};
+use steersman_storage::{Check, Unreadable, locate};
 
 /// The result in its printed form.
 #[derive(Debug, Serialize)]
@@ -20,6 +26,8 @@ struct Report<'a> {
     revision: u64,
     /// The number of readable objects.
     objects: usize,
+    /// The number of encrypted values, which are as they were written. Whether there are keys for them is not tried.
+    encrypted: usize,
     /// The newest acknowledged revision, if the file ends before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     acknowledged: Option<u64>,
@@ -39,28 +47,43 @@ struct Damaged {
     revision: u64,
 }
 
-pub(crate) fn run(command: &StoreCommand) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(command: &StoreCommand) -> Result<ExitCode, Failure> {
     match command {
         StoreCommand::Check(options) => check(options),
+        StoreCommand::Export(options) => backup::run(&options.source, &options.to).await,
+        StoreCommand::Import(options) => restore::run(&options.from, &options.target).await,
+    }
+}
+
+/// `backup FILE`, and `backup --verify FILE`.
+pub(crate) async fn back_up(options: &BackupOptions) -> Result<ExitCode, Failure> {
+    if options.verify { verify::run(&options.file) } else { backup::run(&options.source, &options.file).await }
+}
+
+/// The name of a stored object for a person.
+fn name(key: &[u8]) -> String {
+    match locate(key) {
+        Some((resource, key)) => format!("{resource} {key}"),
+        None => format!("the key {:?}, which is not of an object", String::from_utf8_lossy(key)),
+    }
+}
+
+/// The failure of a store that cannot be read.
+fn unreadable(error: disk::OpenError) -> Failure {
+    match error {
+        disk::OpenError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => Failure::Refused(format!(
+            "there is no store at {}: name the server's data directory with --data-dir",
+            path.display()
+        )),
+        error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. }) => Failure::Refused(error.to_string()),
+        error => Failure::Failed(anyhow::Error::new(error)),
     }
 }
 
 fn check(options: &CheckOptions) -> Result<ExitCode, Failure> {
     let dir = options.data_dir.join(DataDir::STORE);
-    let check = match steersman_storage::check(&dir) {
-        Ok(check) => check,
-        Err(disk::OpenError::Io { path, source }) if source.kind() == io::ErrorKind::NotFound => {
-            return Err(Failure::Refused(format!(
-                "there is no store at {}: name the server's data directory with --data-dir",
-                path.display()
-            )));
-        }
-        Err(error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. })) => {
-            return Err(Failure::Refused(error.to_string()));
-        }
-        Err(error) => return Err(Failure::Failed(anyhow::Error::new(error))),
-    };
-    let Check { report, n_objects, unreadable } = check;
+    let check = steersman_storage::check(&dir).map_err(unreadable)?;
+    let Check { report, n_objects, n_sealed, unreadable } = check;
     let is_sound =
         unreadable.is_empty() && report.faults.is_empty() && report.n_unknown == 0 && report.acknowledged.is_none();
     let report = Report {
@@ -68,6 +91,7 @@ fn check(options: &CheckOptions) -> Result<ExitCode, Failure> {
         format: report.format,
         revision: report.revision.0,
         objects: n_objects,
+        encrypted: n_sealed,
         acknowledged: report.acknowledged.map(|revision| revision.0),
         damaged: unreadable.iter().map(named).collect(),
         faults: report.faults,
@@ -93,8 +117,11 @@ fn named(unreadable: &Unreadable) -> Damaged {
 
 impl Report<'_> {
     fn text(&self) -> String {
-        let Report { store, format, revision, objects, acknowledged, damaged, faults, unknown, is_sound } = self;
-        let mut text = format!("{}: format {format}, revision {revision}, {objects} objects\n", store.display());
+        let Report { store, format, revision, objects, encrypted, acknowledged, damaged, faults, unknown, is_sound } =
+            self;
+        let encrypted = if 0 < *encrypted { format!(", and {encrypted} that are encrypted") } else { String::new() };
+        let mut text =
+            format!("{}: format {format}, revision {revision}, {objects} objects{encrypted}\n", store.display());
         for Damaged { key, revision } in damaged {
             text += &format!("damaged: {key}, written at revision {revision}\n");
         }

@@ -4,10 +4,7 @@ use crate::Failure;
 use crate::args::UpOptions;
 use crate::plane::Plan;
 use crate::plane::cloud::Choice;
-use crate::plane::controllers::{
-    Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running, SERVICE_ACCOUNT_TOKEN,
-};
-use crate::plane::engine;
+use crate::plane::controllers::{Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running};
 use crate::plane::nodes::Nodes;
 use crate::process::signals::Signals;
 use std::sync::Arc;
@@ -28,30 +25,22 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let nodes = Nodes::new(options.simulate_nodes);
     let metrics_address = options.server.metrics_address;
     let mut signals = Signals::new()?;
-    let plugins = controllers.plugins();
-    let plan = Plan::new(options.server, &plugins, &nodes)?;
-    let etcd = tokio::select! {
-        etcd = plan.etcd() => etcd?,
+    let plan = Plan::new(options.server, &controllers, &nodes)?;
+    let monitoring = metrics_address.map(Monitoring::bind).transpose()?;
+    let mut plane = tokio::select! {
+        plane = plan.start(&nodes) => plane?,
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
             return Ok(());
         }
     };
-    let started = async {
-        let monitoring = metrics_address.map(Monitoring::bind).transpose()?;
-        let mut plane = plan.start(etcd.clone(), controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?;
-        if controllers.has(POLICY_STATUS) {
-            plane.check_policies();
-        }
-        let cloud = choice.map(|choice| choice.open(plane.data_dir.path(), in_memory)).transpose()?;
-        let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
-        plane.check_ready().await?;
-        Ok((monitoring, plane, cloud, settings))
-    };
-    let (monitoring, plane, cloud, settings) = match started.await {
-        Ok(started) => started,
-        Err(failure) => return Err(engine::released(etcd, failure).await),
-    };
+    if controllers.has(POLICY_STATUS) {
+        plane.check_policies();
+    }
+    let data_dir = (!in_memory).then(|| plane.data_dir.path());
+    let cloud = choice.map(|choice| choice.open(data_dir)).transpose()?;
+    let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
+    plane.check_ready().await?;
     let metrics_address = monitoring.as_ref().map(Monitoring::address);
     let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), &nodes, monitoring);
     let neutron = cloud.map(|cloud| cloud.name().to_owned());

@@ -1,7 +1,7 @@
 //! The TLS socket: accepts connections, reads their client certificates, and passes their requests to the server.
 
 use crate::access::access_log::AccessLog;
-use crate::connections::activity::Activity;
+use crate::connections::activity::{Activity, Sender};
 use crate::connections::client_certificates::ClientCertificates;
 use crate::connections::connection::{Connection, Protocol};
 use crate::connections::socket;
@@ -139,7 +139,8 @@ impl Shared {
         socket::acknowledge(stream.get_ref().0);
         let (protocol, peer) = agreed(&stream, &self.clients);
         let is_known = peer.as_ref().is_some_and(Peer::is_known);
-        let activity = Activity::new(Instant::now(), is_known);
+        let sender = if is_known { Sender::Authenticated } else { Sender::Unauthenticated };
+        let activity = Activity::new(Instant::now(), sender);
         let unauthenticated = place.filter(|_| !is_known);
         let Shared { service, access_log, streams, stop, .. } = self;
         let source = peer_address.map(|address| address.ip().to_canonical());

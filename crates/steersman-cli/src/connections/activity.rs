@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
 use tokio::time::Instant;
 
 /// The time limit from the handshake to the first request.
@@ -30,6 +31,11 @@ pub(crate) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// closes only connections whose peers have stopped reading. The kernel waits longer (`socket`), and does not know the
 /// streams of HTTP/2.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The bytes that a unit of the task's budget stands for when they are read. A task has 128 units a turn.
+const BYTES_PER_UNIT: usize = 2 << 10;
+/// The most units for one read.
+const UNITS_MAX: usize = 16;
 
 /// The activity of one connection. Clones share it.
 #[derive(Clone, Debug)]
@@ -78,6 +84,13 @@ pub(crate) enum Overdue {
     Write,
 }
 
+/// The sender of a request, or the peer that opened a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sender {
+    Authenticated,
+    Unauthenticated,
+}
+
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Written {
@@ -112,11 +125,11 @@ pub(crate) struct Observed<I> {
 
 impl Activity {
     /// The activity of a connection that has just been opened.
-    pub(crate) fn new(now: Instant, is_authenticated: bool) -> Activity {
+    pub(crate) fn new(now: Instant, sender: Sender) -> Activity {
         let state = State {
             opened: now,
             phase: Phase::New,
-            is_authenticated,
+            is_authenticated: sender == Sender::Authenticated,
             is_refused: false,
             n_bodies_waiting: 0,
             is_stream_full: false,
@@ -145,13 +158,12 @@ impl Activity {
         Request { activity: self.clone() }
     }
 
-    /// A request was answered. `is_authenticated` says whether its sender was.
-    pub(crate) fn answered(&self, is_authenticated: bool) {
+    /// A request of this sender was answered.
+    pub(crate) fn answered(&self, sender: Sender) {
         let mut state = self.state();
-        if is_authenticated {
-            state.is_authenticated = true;
-        } else {
-            state.is_refused = true;
+        match sender {
+            Sender::Authenticated => state.is_authenticated = true,
+            Sender::Unauthenticated => state.is_refused = true,
         }
     }
 
@@ -267,6 +279,15 @@ impl<B: Body + Unpin> Body for Answering<B> {
     }
 }
 
+/// Charges the task's budget for the bytes of a read. A peer that fills the buffer with tiny frames then yields after some
+/// hundred kilobytes, not after megabytes.
+fn yield_sooner(cx: &mut Context<'_>, n_read: usize) {
+    for _ in 0..(n_read / BYTES_PER_UNIT).min(UNITS_MAX) {
+        let Poll::Ready(unit) = coop::poll_proceed(cx) else { break };
+        unit.made_progress();
+    }
+}
+
 // === impl Observed ===
 
 impl<I> Observed<I> {
@@ -292,8 +313,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for Observed<I> {
     ) -> Poll<Result<(), std::io::Error>> {
         let filled = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > filled {
+        let n_read = buf.filled().len() - filled;
+        if n_read > 0 {
             self.activity.read(Instant::now());
+            yield_sooner(cx, n_read);
         }
         read
     }
@@ -333,10 +356,34 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    #[tokio::test]
+    async fn a_peer_that_always_has_more_gives_others_a_turn_after_some_hundred_kilobytes() {
+        let activity = Activity::new(Instant::now(), Sender::Authenticated);
+        let mut stream = Observed::new(tokio::io::repeat(0), activity);
+        let mut bytes = vec![0; 16 << 10];
+        // A task of its own has a whole budget.
+        let in_one_turn = tokio::spawn(async move {
+            let mut n_read = 0;
+            std::future::poll_fn(|cx| {
+                loop {
+                    let mut buf = ReadBuf::new(&mut bytes);
+                    match Pin::new(&mut stream).poll_read(cx, &mut buf) {
+                        Poll::Ready(read) => read.unwrap(),
+                        Poll::Pending => return Poll::Ready(n_read),
+                    }
+                    n_read += buf.filled().len();
+                }
+            })
+            .await
+        });
+        let n_read = in_one_turn.await.unwrap();
+        assert!((100_000..400_000).contains(&n_read), "{n_read}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_own_deadline() {
         let opened = Instant::now();
-        let activity = Activity::new(opened, true);
+        let activity = Activity::new(opened, Sender::Authenticated);
         assert_eq!(activity.deadline(), Some((opened + FIRST_REQUEST_TIMEOUT, Overdue::Request)));
         activity.read(opened + SECOND);
         activity.read(opened + SECOND * 2);
@@ -354,7 +401,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_peer_does_not_take_has_a_deadline_that_moves_with_what_it_takes() {
         let opened = Instant::now();
-        let activity = Activity::new(opened, true);
+        let activity = Activity::new(opened, Sender::Authenticated);
         let overdue = |seconds: u32| Some((opened + SECOND * seconds + WRITE_TIMEOUT, Overdue::Write));
         let _request = activity.begin_request();
         activity.body_waits(opened + SECOND);
@@ -371,20 +418,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_unknown_peer_has_its_time_however_often_it_asks() {
         let opened = Instant::now();
-        let activity = Activity::new(opened, false);
+        let activity = Activity::new(opened, Sender::Unauthenticated);
         let overdue = Some((opened + AUTHENTICATION_TIMEOUT, Overdue::Authentication));
         let first = activity.begin_request();
         assert_eq!(activity.deadline(), None, "it may be known once it is answered");
-        activity.answered(false);
+        activity.answered(Sender::Unauthenticated);
         assert_eq!(activity.deadline(), overdue);
         drop(first);
         assert_eq!(activity.deadline(), overdue);
         let second = activity.begin_request();
         assert_eq!(activity.deadline(), overdue);
-        activity.answered(true);
+        activity.answered(Sender::Authenticated);
         assert_eq!((activity.deadline(), activity.is_authenticated()), (None, true));
         drop(second);
-        activity.answered(false);
+        activity.answered(Sender::Unauthenticated);
         assert_eq!(activity.deadline().unwrap().1, Overdue::Idle);
     }
 }

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod unread;
 
-use crate::connections::activity::{Activity, Answering, Observed, Overdue};
+use crate::connections::activity::{Activity, Answering, Observed, Overdue, Sender};
 use crate::connections::tasks::Tasks;
-use crate::connections::unauthenticated::Place;
+use crate::connections::unauthenticated::Slot;
 use futures::future::Either;
 use hyper::body::{Body, Incoming};
 use hyper::rt;
@@ -56,7 +56,7 @@ pub(crate) struct Connection {
     pub(crate) protocol: Protocol,
     pub(crate) activity: Activity,
     /// Its place among unauthenticated connections; `None` for a peer whose certificate was verified.
-    pub(crate) unauthenticated: Option<Place>,
+    pub(crate) unauthenticated: Option<Slot>,
     /// The executor of HTTP/2 streams.
     pub(crate) streams: Tasks,
     /// When cancelled, requests in flight may end and no more are accepted.
@@ -83,7 +83,10 @@ impl Connection {
             let answer = service.call(request);
             async move {
                 let answer = answer.await?;
-                activity.answered(answer.extensions().get::<AuthenticatedUser>().is_some());
+                activity.answered(match answer.extensions().get::<AuthenticatedUser>() {
+                    Some(_) => Sender::Authenticated,
+                    None => Sender::Unauthenticated,
+                });
                 Ok::<_, S::Error>(answer.map(|body| Answering::new(body, begun)))
             }
         });
@@ -142,7 +145,7 @@ enum Event {
 }
 
 /// Serves a connection until it ends, is overdue, or is evicted.
-async fn attend<C>(mut connection: Pin<Box<C>>, activity: Activity, mut place: Option<Place>, stop: CancellationToken)
+async fn attend<C>(mut connection: Pin<Box<C>>, activity: Activity, mut place: Option<Slot>, stop: CancellationToken)
 where
     C: Graceful,
 {
@@ -261,7 +264,7 @@ mod tests {
 
     impl Server {
         /// Serves one end of a stream; the other is the peer's.
-        fn serve(self, protocol: Protocol, place: Option<Place>, stop: CancellationToken) -> (DuplexStream, Tasks) {
+        fn serve(self, protocol: Protocol, place: Option<Slot>, stop: CancellationToken) -> (DuplexStream, Tasks) {
             let (near, far) = tokio::io::duplex(1 << 16);
             let service = service_fn(move |_| async move {
                 tokio::time::sleep(self.delay).await;
@@ -271,7 +274,7 @@ mod tests {
                 }
                 Ok::<_, Infallible>(answer)
             });
-            let activity = Activity::new(Instant::now(), false);
+            let activity = Activity::new(Instant::now(), Sender::Unauthenticated);
             let streams = Tasks::default();
             let connection = Connection { protocol, activity, unauthenticated: place, streams: streams.clone(), stop };
             rt::Executor::execute(&streams, connection.serve(near, service));

@@ -26,7 +26,7 @@ struct Connections {
 
 /// The place of one connection, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     connections: Unauthenticated,
     id: u64,
     evicted: oneshot::Receiver<()>,
@@ -38,7 +38,7 @@ impl Unauthenticated {
     }
 
     /// Adds a new connection, and evicts the oldest one if there are too many.
-    pub(crate) fn enter(&self) -> Place {
+    pub(crate) fn enter(&self) -> Slot {
         let (sender, evicted) = oneshot::channel();
         let mut connections = self.lock();
         if connections.open.len() >= self.connections_max {
@@ -47,7 +47,7 @@ impl Unauthenticated {
         let id = connections.next;
         connections.next += 1;
         connections.open.insert(id, sender);
-        Place { connections: self.clone(), id, evicted }
+        Slot { connections: self.clone(), id, evicted }
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -56,7 +56,7 @@ impl Unauthenticated {
     }
 }
 
-impl Place {
+impl Slot {
     /// Ready when the connection was evicted. Must not be polled after that.
     pub(crate) fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // The sender never sends: it is dropped.
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.connections.lock().open.remove(&self.id);
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    async fn evicted(place: &mut Place) {
+    async fn evicted(place: &mut Slot) {
         std::future::poll_fn(|cx| place.poll_evicted(cx)).await;
     }
 

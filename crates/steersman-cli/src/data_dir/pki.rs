@@ -17,8 +17,8 @@ use rcgen::{
 };
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::NoServerSessionStorage;
 use std::fs;
 use std::io;
@@ -48,6 +48,12 @@ pub(crate) struct Pki {
     pub(crate) admin: Pair,
 }
 
+/// The CA of the front proxy, and the certificate with which this server is one.
+pub(crate) struct FrontProxy {
+    pub(crate) ca: String,
+    pub(crate) client: Pair,
+}
+
 /// The TLS configuration of the server.
 #[derive(Debug)]
 pub(crate) struct Tls {
@@ -75,31 +81,73 @@ pub(crate) fn read_ca(dir: &Path) -> Result<Option<Pair>, Failure> {
     }
 }
 
-/// Reads the certificates of a directory, and makes those that are missing or not valid for the addresses.
-pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<Pki> {
+/// A new CA.
+pub(crate) fn new_ca(now: Timestamp) -> anyhow::Result<Pair> {
+    signed_by_itself(&ca_params("steersman-ca", now)?)
+}
+
+fn signed_by_itself(params: &CertificateParams) -> anyhow::Result<Pair> {
+    let key = KeyPair::generate().context("no key can be made for a CA")?;
+    let certificate = params.self_signed(&key).context("the certificate of a CA cannot be signed")?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Reads the certificates of a directory, and makes those that are missing or not valid for the names of the server.
+pub(crate) fn prepare(
+    dir: &Path,
+    ca: Option<Pair>,
+    names: &[ServerName<'static>],
+    now: Timestamp,
+) -> anyhow::Result<Pki> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     // An existing directory may be open to others.
     made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
         .with_context(|| format!("the directory {} cannot be made", dir.display()))?;
     let ca = match ca {
         Some(ca) => ca,
-        None => make(dir, "ca", ca_params(now)?, None)?,
+        None => new_ca(now)?,
     };
-    let leaf = |name: &str, params: CertificateParams, addresses: &[IpAddr]| -> anyhow::Result<Pair> {
+    write(dir, "ca", &ca)?;
+    let leaf = |name: &str, params: CertificateParams, names: &[ServerName<'static>]| -> anyhow::Result<Pair> {
         let found = read(dir, name)?;
         if let Some(pair) = &found
             && !is_issued_by(&pair.certificate, &ca.certificate)
         {
             set_aside(dir, name)?;
         }
-        match found.filter(|pair| is_good(pair, &ca.certificate, addresses, now)) {
+        match found.filter(|pair| is_good(pair, &ca.certificate, names, now)) {
             Some(pair) => Ok(pair),
-            None => make(dir, name, params, Some(&ca)),
+            None => make(dir, name, params, &ca),
         }
     };
-    let server = leaf("server", server_params(addresses, now)?, addresses)?;
+    let server = leaf("server", server_params(names, now)?, names)?;
     let admin = leaf("admin", admin_params(now)?, &[])?;
     Ok(Pki { ca: ca.certificate, server, admin })
+}
+
+/// Reads the certificates of the front proxy, and makes those that are missing or about to expire. They have a CA of their
+/// own: whoever has one is believed whatever he says about users.
+pub(crate) fn front_proxy(dir: &Path, name: &str, now: Timestamp) -> anyhow::Result<FrontProxy> {
+    let (ca_name, client_name) = ("front-proxy-ca", "front-proxy-client");
+    let is_lasting = |ca: &Pair| belong_together(ca) && is_good(ca, &ca.certificate, &[], now);
+    let ca = match read(dir, ca_name)?.filter(is_lasting) {
+        Some(ca) => ca,
+        None => {
+            let ca = signed_by_itself(&ca_params("steersman-front-proxy-ca", now)?)?;
+            write(dir, ca_name, &ca)?;
+            ca
+        }
+    };
+    let client = match read(dir, client_name)?.filter(|pair| is_good(pair, &ca.certificate, &[], now)) {
+        Some(client) => client,
+        None => {
+            // As long as its CA, since it is not renewed while the server runs.
+            let mut params = params(name, None, CA_YEARS * 365, now)?;
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            make(dir, client_name, params, &ca)?
+        }
+    };
+    Ok(FrontProxy { ca: ca.certificate, client })
 }
 
 impl Pki {
@@ -143,7 +191,8 @@ pub(crate) fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
         }
     }
     let key = KeyPair::generate()?;
-    let certificate = server_params(&all, Timestamp::now())?.self_signed(&key)?;
+    let names: Vec<_> = all.into_iter().map(|address| ServerName::IpAddress(address.into())).collect();
+    let certificate = server_params(&names, Timestamp::now())?.self_signed(&key)?;
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
@@ -175,40 +224,46 @@ fn read_file(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn make(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Pair>) -> anyhow::Result<Pair> {
+fn make(dir: &Path, name: &str, params: CertificateParams, ca: &Pair) -> anyhow::Result<Pair> {
     let key = KeyPair::generate().with_context(|| format!("no key can be made for {name}"))?;
-    let certificate = match ca {
-        None => params.self_signed(&key),
-        Some(ca) => {
-            let ca_key = KeyPair::from_pem(&ca.key).context("the key of the CA cannot be read")?;
-            let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).context("the CA cannot be read")?;
-            params.signed_by(&key, &issuer)
-        }
-    };
-    let certificate = certificate.with_context(|| format!("the certificate {name} cannot be signed"))?;
+    let ca_key = KeyPair::from_pem(&ca.key).context("the key of the CA cannot be read")?;
+    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).context("the CA cannot be read")?;
+    let certificate =
+        params.signed_by(&key, &issuer).with_context(|| format!("the certificate {name} cannot be signed"))?;
     let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
+    write(dir, name, &pair)?;
+    Ok(pair)
+}
+
+fn write(dir: &Path, name: &str, pair: &Pair) -> anyhow::Result<()> {
     for (ending, text, rights) in [("key", &pair.key, Rights::Secret), ("crt", &pair.certificate, Rights::Public)] {
         let path = dir.join(format!("{name}.{ending}"));
         files::write(&path, text.as_bytes(), rights)
             .with_context(|| format!("{} cannot be written", path.display()))?;
     }
-    Ok(pair)
+    Ok(())
 }
 
-fn ca_params(now: Timestamp) -> anyhow::Result<CertificateParams> {
-    let mut params = params("steersman-ca", None, CA_YEARS * 365, now)?;
+fn ca_params(name: &str, now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params(name, None, CA_YEARS * 365, now)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     Ok(params)
 }
 
-fn server_params(addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<CertificateParams> {
+fn server_params(names: &[ServerName<'_>], now: Timestamp) -> anyhow::Result<CertificateParams> {
     let mut params = params("steersman-server", None, LEAF_DAYS, now)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     for name in HOST_NAMES {
         params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
     }
-    params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    for name in names {
+        params.subject_alt_names.push(match name {
+            ServerName::DnsName(name) => SanType::DnsName(name.as_ref().try_into()?),
+            ServerName::IpAddress(address) => SanType::IpAddress((*address).into()),
+            other => return Err(anyhow!("a certificate cannot have the name {other:?}")),
+        });
+    }
     Ok(params)
 }
 
@@ -264,8 +319,8 @@ fn is_issued_by(certificate: &str, ca: &str) -> bool {
     leaf.issuer() == ca.subject() && leaf.verify_signature(Some(ca.public_key())).is_ok()
 }
 
-/// Whether a certificate has its key, was signed by this CA, does not expire soon and is valid for the addresses.
-fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool {
+/// Whether a certificate has its key, was signed by this CA, does not expire soon and is valid for the names.
+fn is_good(pair: &Pair, ca: &str, wanted: &[ServerName<'_>], now: Timestamp) -> bool {
     let Ok(leaf) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
     let Ok((_, leaf)) = x509_parser::parse_x509_certificate(&leaf) else { return false };
     let ends = leaf.validity().not_after.timestamp();
@@ -276,29 +331,35 @@ fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool 
         .flatten()
         .map(|names| names.value.general_names.clone())
         .unwrap_or_default();
-    let is_named = |address: &IpAddr| {
-        let octets = match address {
-            IpAddr::V4(address) => address.octets().to_vec(),
-            IpAddr::V6(address) => address.octets().to_vec(),
-        };
-        names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
+    let is_named = |wanted: &ServerName<'_>| match wanted {
+        ServerName::DnsName(wanted) => {
+            names.iter().any(|name| matches!(name, GeneralName::DNSName(name) if *name == wanted.as_ref()))
+        }
+        ServerName::IpAddress(wanted) => {
+            let octets = match IpAddr::from(*wanted) {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            };
+            names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
+        }
+        _ => false,
     };
-    is_issued_by(&pair.certificate, ca) && belong_together(pair) && ends > renew && addresses.iter().all(is_named)
+    is_issued_by(&pair.certificate, ca) && belong_together(pair) && ends > renew && wanted.iter().all(is_named)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn prepare(dir: &Path, addresses: &[IpAddr]) -> Result<Pki, Failure> {
-        Ok(super::prepare(dir, read_ca(dir)?, addresses, Timestamp::now())?)
+    fn prepare(dir: &Path, names: &[&str]) -> Result<Pki, Failure> {
+        let names: Vec<_> = names.iter().map(|name| ServerName::try_from((*name).to_owned()).unwrap()).collect();
+        Ok(super::prepare(dir, read_ca(dir)?, &names, Timestamp::now())?)
     }
 
     #[test]
-    fn certificates_are_kept_and_follow_the_address() {
+    fn certificates_are_kept_and_follow_the_names_of_the_server() {
         let dir = tempfile::tempdir().unwrap();
-        let local: IpAddr = "127.0.0.1".parse().unwrap();
-        let other: IpAddr = "10.0.0.1".parse().unwrap();
+        let (local, other, host) = ("127.0.0.1", "10.0.0.1", "api.example.com");
         let first = prepare(dir.path(), &[local]).unwrap();
         let second = prepare(dir.path(), &[local]).unwrap();
         assert_eq!(
@@ -308,6 +369,10 @@ mod tests {
         let third = prepare(dir.path(), &[local, other]).unwrap();
         assert_eq!((&first.ca, &first.admin.certificate), (&third.ca, &third.admin.certificate));
         assert_ne!(first.server.certificate, third.server.certificate);
+        let fourth = prepare(dir.path(), &[local, other, host]).unwrap();
+        assert_ne!(third.server.certificate, fourth.server.certificate);
+        let fifth = prepare(dir.path(), &[host]).unwrap();
+        assert_eq!(fourth.server.certificate, fifth.server.certificate);
         third.server_config(None, &TlsPolicy::default()).unwrap();
     }
 
@@ -356,6 +421,24 @@ mod tests {
         fs::copy(dir.path().join("admin.key"), dir.path().join("ca.key")).unwrap();
         assert!(matches!(prepare(dir.path(), &[]), Err(Failure::Refused(_))));
         assert_eq!(fs::read_to_string(dir.path().join("ca.crt")).unwrap(), first.ca);
+    }
+
+    #[test]
+    fn the_front_proxy_has_a_ca_of_its_own_which_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = prepare(dir.path(), &[]).unwrap();
+        let first = front_proxy(dir.path(), "front-proxy-client", Timestamp::now()).unwrap();
+        let second = front_proxy(dir.path(), "front-proxy-client", Timestamp::now()).unwrap();
+        assert_eq!((&first.ca, &first.client.certificate), (&second.ca, &second.client.certificate));
+        assert!(
+            is_issued_by(&first.client.certificate, &first.ca) && !is_issued_by(&first.client.certificate, &pki.ca)
+        );
+        let der = CertificateDer::from_pem_slice(first.client.certificate.as_bytes()).unwrap();
+        assert_eq!(steersman_server::authn::certificate_user(&der).unwrap().name, "front-proxy-client");
+        fs::remove_file(dir.path().join("front-proxy-ca.key")).unwrap();
+        let third = front_proxy(dir.path(), "front-proxy-client", Timestamp::now()).unwrap();
+        assert!(third.ca != first.ca && is_issued_by(&third.client.certificate, &third.ca));
+        assert_eq!(prepare(dir.path(), &[]).unwrap().ca, pki.ca);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::data_dir::kubeconfig;
 use crate::data_dir::pki::{self, Pki};
 use anyhow::Context as _;
 use jiff::Timestamp;
-use std::net::IpAddr;
+use rustls::pki_types::ServerName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ const INTERVAL: Duration = Duration::from_secs(3600);
 pub(crate) struct Renewal {
     /// The directory of the certificates.
     pub(crate) dir: PathBuf,
-    /// The addresses for which the server's certificate must be valid.
-    pub(crate) addresses: Vec<IpAddr>,
+    /// The names and addresses for which the server's certificate must be valid.
+    pub(crate) names: Vec<ServerName<'static>>,
     /// The path of the kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     /// The server's address in the kubeconfig.
@@ -43,7 +43,7 @@ impl Renewal {
         let ca = ca.filter(|ca| ca.certificate == self.pki.ca).with_context(|| {
             format!("the CA in {} is not the one with which the server was started", self.dir.display())
         })?;
-        let pki = pki::prepare(&self.dir, Some(ca), &self.addresses, now)?;
+        let pki = pki::prepare(&self.dir, Some(ca), &self.names, now)?;
         if pki.server.certificate != self.pki.server.certificate {
             self.serving.replace(&pki.server)?;
             tracing::info!("the server has a new certificate");
@@ -127,7 +127,7 @@ mod tests {
         fs::write(&kubeconfig, "{\"kind\": \"Config\"}").unwrap();
         let mut renewal = Renewal {
             dir: dir.path().to_owned(),
-            addresses: Vec::new(),
+            names: Vec::new(),
             kubeconfig: kubeconfig.clone(),
             address: "127.0.0.1:6443".to_owned(),
             serving,
@@ -157,7 +157,7 @@ mod tests {
         let serving = pki.server_config(None, &TlsPolicy::default()).unwrap().serving;
         let mut renewal = Renewal {
             dir: dir.path().to_owned(),
-            addresses: Vec::new(),
+            names: Vec::new(),
             kubeconfig: dir.path().join("kubeconfig"),
             address: String::new(),
             serving,

@@ -61,12 +61,14 @@ impl Choice {
         }
     }
 
-    /// Opens the chosen Neutron; a simulated one is kept in the data directory, or in memory.
-    pub(crate) fn open(self, data_dir: &Path, in_memory: bool) -> anyhow::Result<Arc<dyn Cloud>> {
-        Ok(match self {
-            Choice::Real(config) => Arc::new(Client::new(*config).context("the Neutron client cannot be made")?),
-            Choice::Simulated if in_memory => Arc::new(Simulated::in_memory()),
-            Choice::Simulated => Arc::new(Simulated::open(data_dir).context("the simulated Neutron cannot be opened")?),
+    /// Opens the chosen Neutron; a simulated one is kept in the data directory, and without one in memory.
+    pub(crate) fn open(self, data_dir: Option<&Path>) -> anyhow::Result<Arc<dyn Cloud>> {
+        Ok(match (self, data_dir) {
+            (Choice::Real(config), _) => Arc::new(Client::new(*config).context("the Neutron client cannot be made")?),
+            (Choice::Simulated, Some(data_dir)) => {
+                Arc::new(Simulated::open(data_dir).context("the simulated Neutron cannot be opened")?)
+            }
+            (Choice::Simulated, None) => Arc::new(Simulated::in_memory()),
         })
     }
 }

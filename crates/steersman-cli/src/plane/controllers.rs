@@ -1,20 +1,23 @@
 //! The controllers that `steersman up` and `steersman server` run beside the control plane.
 
+mod elected;
+mod lineup;
+mod tasks;
+
 use crate::Failure;
 use crate::plane::Plane;
+use crate::plane::controllers::lineup::Lineup;
+use crate::plane::controllers::tasks::Tasks;
 use crate::plane::nodes::Nodes;
-use anyhow::Context as _;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use steersman::Manager;
 use steersman::health::{Endpoints, Health};
 use steersman::metrics::Metrics;
-use steersman::{InformerFactory, Manager, ManagerError};
-use steersman_controllers::kubelet::{Identity, Simulation};
-use steersman_controllers::{ControlLoop, Parts, Settings};
+use steersman_controllers::{ControlLoop, Settings};
 use steersman_neutron::Cloud;
-use steersman_server::user::User;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// The requested controllers, by name.
@@ -30,12 +33,8 @@ pub(crate) enum Role {
     Up,
 }
 
-/// The field manager of the fields that loops write.
-const LOOPS: &str = "kube-controller-manager";
 /// The name of the Network controller, which needs a cloud.
 pub(crate) const NETWORK: &str = "network";
-/// The name of the simulation of nodes, which includes the scheduler.
-const NODES: &str = "simulated-nodes";
 /// The name of the loop that fills Secrets with tokens. It runs in the server, which has the keys.
 pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 /// The name of the loop that maintains the status of ValidatingAdmissionPolicies. It runs in the server, which has the
@@ -79,6 +78,12 @@ const RELYING: [(&str, &[&str]); 2] = [
 #[derive(Debug)]
 pub(crate) struct Monitoring {
     endpoints: Endpoints,
+    monitored: Monitored,
+}
+
+/// The metrics and health checks of the controllers that have begun.
+#[derive(Clone, Debug)]
+struct Monitored {
     health: Health,
     metrics: Metrics,
 }
@@ -86,8 +91,7 @@ pub(crate) struct Monitoring {
 /// The running controllers.
 #[derive(Debug)]
 pub(crate) struct Running {
-    tasks: JoinSet<Result<(), ManagerError>>,
-    names: HashMap<Id, &'static str>,
+    tasks: Tasks,
     stop: CancellationToken,
     /// Serves metrics and health until the controllers have stopped.
     monitoring: JoinSet<()>,
@@ -181,16 +185,18 @@ impl Monitoring {
         let endpoints = Endpoints::bind(address, health.clone()).map_err(|error| {
             Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
         })?;
-        Ok(Monitoring { endpoints: endpoints.with_metrics(metrics.clone()), health, metrics })
+        Ok(Monitoring { endpoints: endpoints.with_metrics(metrics.clone()), monitored: Monitored { health, metrics } })
     }
 
     /// The address of the listener, with the real port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.endpoints.address()
     }
+}
 
+impl Monitored {
     /// Connects a controller's manager to these metrics and health checks.
-    fn watch(&self, name: &'static str, manager: Manager) -> Manager {
+    fn add(&self, name: &'static str, manager: Manager) -> Manager {
         let manager = manager.name(name).with_metrics(self.metrics.clone());
         let (live, ready) = (manager.health().clone(), manager.health().clone());
         let verdict = |is_well: bool| if is_well { Ok(()) } else { Err("it says no") };
@@ -201,7 +207,8 @@ impl Monitoring {
 }
 
 impl Running {
-    /// Starts the requested controllers and the nodes; the Network controller needs a cloud.
+    /// Starts the requested controllers and the nodes; the Network controller needs a cloud. Of several servers on one
+    /// store, one runs them at a time.
     pub(crate) fn start(
         wanted: &Controllers,
         plane: &Plane,
@@ -210,53 +217,25 @@ impl Running {
         nodes: &Nodes,
         monitoring: Option<Monitoring>,
     ) -> Running {
-        let mut running = Running {
-            tasks: JoinSet::new(),
-            names: HashMap::new(),
-            stop: CancellationToken::new(),
-            monitoring: JoinSet::new(),
-            stop_monitoring: CancellationToken::new(),
+        let (stop, stop_monitoring) = (CancellationToken::new(), CancellationToken::new());
+        let lineup = Lineup {
+            wanted: wanted.clone(),
+            settings: Arc::clone(settings),
+            cloud,
+            nodes: nodes.clone(),
+            client_of: Arc::new(plane.clients()),
+            monitored: monitoring.as_ref().map(|monitoring| monitoring.monitored.clone()),
         };
-        let watched = |name: &'static str, manager: Manager| match &monitoring {
-            Some(monitoring) => monitoring.watch(name, manager),
-            None => manager,
+        // A server that runs none must not hold the Lease, which others wait for.
+        let tasks = match plane.is_shared() && !lineup.is_empty() {
+            true => elected::start(lineup, stop.clone()),
+            false => lineup.start(&stop, None),
         };
-        // All loops share one watch of each kind.
-        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, []), LOOPS));
-        for one in ControlLoop::ALL.iter().filter(|one| wanted.has(one.name)) {
-            let manager = watched(one.name, Manager::with_informers(informers.clone()));
-            let client = plane.client(User::service_account("kube-system", one.account), LOOPS);
-            let (settings, stopped) = (Arc::clone(settings), running.stop.clone().cancelled_owned());
-            running
-                .spawn(one.name, async move { one.run(manager, Parts { client, settings: &settings }, stopped).await });
-        }
-        if nodes.count > 0 {
-            let client_of = plane.clients();
-            let client_of = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
-            let simulation = Simulation::new(nodes.count, Arc::new(client_of)).agent(nodes.agent.clone());
-            let manager = simulation.add_to(watched(NODES, Manager::with_informers(informers)));
-            let stopped = running.stop.clone().cancelled_owned();
-            running.spawn(NODES, async move { manager.run(stopped).await });
-        }
-        if let Some(cloud) = cloud {
-            let stopped = running.stop.clone().cancelled_owned();
-            let options = steersman_network::Options::default();
-            let manager =
-                Manager::new(plane.client(User::master("system:steersman:network-controller"), "network-controller"));
-            running.spawn(NETWORK, steersman_network::run_with(watched(NETWORK, manager), cloud, options, stopped));
-        }
+        let mut serving = JoinSet::new();
         if let Some(monitoring) = monitoring {
-            running.monitoring.spawn(monitoring.endpoints.serve(running.stop_monitoring.clone().cancelled_owned()));
+            serving.spawn(monitoring.endpoints.serve(stop_monitoring.clone().cancelled_owned()));
         }
-        running
-    }
-
-    fn spawn(
-        &mut self,
-        name: &'static str,
-        controller: impl Future<Output = Result<(), ManagerError>> + Send + 'static,
-    ) {
-        self.names.insert(self.tasks.spawn(controller).id(), name);
+        Running { tasks, stop, monitoring: serving, stop_monitoring }
     }
 
     /// Resolves when a controller has ended by itself, with the reason. Never resolves if none runs.
@@ -264,33 +243,15 @@ impl Running {
     /// # Cancel safety
     /// A controller that has ended is returned by the next call.
     pub(crate) async fn failed(&mut self) -> anyhow::Error {
-        let Some(ended) = self.tasks.join_next_with_id().await else { return std::future::pending().await };
-        let (name, outcome) = self.named(ended);
-        match outcome {
-            Ok(()) => anyhow::anyhow!("the {name} controller has ended by itself"),
-            Err(error) => error.context(format!("the {name} controller has failed")),
-        }
+        self.tasks.failed().await
     }
 
     /// Stops the controllers and waits until they have stopped.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
-        while let Some(ended) = self.tasks.join_next_with_id().await {
-            let (controller, outcome) = self.named(ended);
-            if let Err(error) = outcome {
-                tracing::error!(controller, error = crate::chain(&*error), "a controller ended with an error");
-            }
-        }
+        self.tasks.join().await;
         self.stop_monitoring.cancel();
         self.monitoring.join_all().await;
-    }
-
-    fn named(&self, ended: Result<(Id, Result<(), ManagerError>), JoinError>) -> (&'static str, anyhow::Result<()>) {
-        let (id, outcome) = match ended {
-            Ok((id, outcome)) => (id, outcome.map_err(anyhow::Error::new)),
-            Err(error) => (error.id(), Err(error).context("its task ended badly")),
-        };
-        (self.names.get(&id).copied().unwrap_or("unknown"), outcome)
     }
 }
 

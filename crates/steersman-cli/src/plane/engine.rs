@@ -7,21 +7,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::Kv;
 use steersman_storage::{Disk, disk};
-use steersman_storage_etcd::{ConnectError, Etcd};
+use steersman_storage_etcd::{ConnectError, Etcd, Expiry};
 
-/// How long a server must be silent before another one takes over its objects in etcd.
-const TAKEOVER: Duration = Duration::from_secs(15);
+/// How long the address of a server stays in etcd after it was written last, as in kube-apiserver.
+const MASTER_LEASE: Duration = Duration::from_secs(15);
 
-/// Connects to etcd, if the options name one, and waits while another server works on the same objects.
-pub(crate) async fn etcd(options: &EtcdOptions) -> Result<Option<Arc<dyn Kv>>, Failure> {
+/// Connects to etcd, if the options name one. Events go away after `event_ttl`, and never if it is zero.
+pub(crate) async fn etcd(options: &EtcdOptions, event_ttl: Duration) -> Result<Option<Arc<dyn Kv>>, Failure> {
     let Some(options) = options.read()? else { return Ok(None) };
-    match Etcd::connect(options.takeover(TAKEOVER)).await {
+    match Etcd::connect(options.expiring(expiring(event_ttl))).await {
         Ok(etcd) => Ok(Some(Arc::new(etcd))),
         Err(error @ (ConnectError::Kv(_) | ConnectError::Unreachable { .. })) => {
             Err(Failure::Failed(anyhow::Error::new(error)))
         }
         Err(error) => Err(Failure::Refused(format!("{:#}", anyhow::Error::new(error)))),
     }
+}
+
+/// The entries that etcd deletes by itself; no Events if `event_ttl` is zero.
+pub(crate) fn expiring(event_ttl: Duration) -> Vec<Expiry> {
+    let expiring = [("/events/", event_ttl), ("/masterleases/", MASTER_LEASE)].into_iter();
+    let expiring = expiring.filter(|(_, after)| !after.is_zero());
+    expiring.map(|(prefix, after)| Expiry { prefix: prefix.into(), after }).collect()
 }
 
 /// Opens the file of a data directory.
@@ -39,14 +46,4 @@ pub(crate) fn disk(data_dir: &DataDir) -> Result<Arc<dyn Kv>, Failure> {
         ) => Err(Failure::Refused(format!("{:#}", anyhow::Error::new(error)))),
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }
-}
-
-/// Closes the engine of a server that could not be started, so that another server does not wait for it.
-pub(crate) async fn released(engine: Option<Arc<dyn Kv>>, failure: Failure) -> Failure {
-    if let Some(engine) = engine
-        && let Err(error) = engine.close().await
-    {
-        tracing::warn!(error = &error as &dyn std::error::Error, "the store could not be closed");
-    }
-    failure
 }

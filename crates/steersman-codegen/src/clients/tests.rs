@@ -65,7 +65,7 @@ fn a_group_has_a_module_for_each_version() {
 
         use steersman::InformerFactory;
 
-        /// What a client can do with the kinds of these groups.
+        /// The operations of a client on the kinds of these groups.
         pub trait Clientset {
             /// Clients of samplecrd.k8s.io/v1.
             fn samplecrd_v1(&self) -> samplecrd_v1::Clients;
@@ -144,7 +144,7 @@ fn a_group_has_a_module_for_each_version() {
 
         /// Reads objects of the kind Network from a cache, by namespace.
         pub trait NetworkLister {
-            /// Those in `namespace`.
+            /// The lister of the objects in `namespace`.
             fn networks(&self, namespace: &str) -> typed::NamespaceLister<Network>;
         }
 

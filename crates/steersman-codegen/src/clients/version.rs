@@ -94,7 +94,7 @@ fn lister(text: &mut Text, kind: &Kind<'_>) {
     }
     text.doc(&format!("Reads objects of the kind {} from a cache, by namespace.", kind.name));
     text.open(&format!("pub trait {}Lister {{", kind.name));
-    text.doc("Those in `namespace`.");
+    text.doc("The lister of the objects in `namespace`.");
     let head = format!("fn {}", kind.method);
     let result = format!(" -> typed::NamespaceLister<{}>", kind.name);
     text.line(&format!("{head}(&self, namespace: &str){result};"));

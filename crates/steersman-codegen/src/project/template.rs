@@ -7,7 +7,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Template {
     variables: BTreeMap<&'static str, String>,
-    sections: BTreeMap<&'static str, bool>,
+    sections: BTreeMap<&'static str, Section>,
+}
+
+/// Whether the text of a section becomes part of the file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Section {
+    Dropped,
+    Kept,
 }
 
 impl Template {
@@ -16,17 +23,21 @@ impl Template {
         self
     }
 
-    pub(super) fn section(mut self, name: &'static str, is_there: bool) -> Template {
-        self.sections.insert(name, is_there);
+    pub(super) fn section(mut self, name: &'static str, section: Section) -> Template {
+        self.sections.insert(name, section);
         self
     }
 
     /// The text with its variables and sections filled in.
     pub(super) fn fill(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for (name, is_there) in &self.sections {
-            text = section(&text, &format!("{{{{#{name}}}}}"), &format!("{{{{/{name}}}}}"), *is_there);
-            text = section(&text, &format!("{{{{^{name}}}}}"), &format!("{{{{/{name}}}}}"), !is_there);
+        for (name, section) in &self.sections {
+            let (with, without) = match section {
+                Section::Dropped => (Section::Dropped, Section::Kept),
+                Section::Kept => (Section::Kept, Section::Dropped),
+            };
+            text = filled(&text, &format!("{{{{#{name}}}}}"), &format!("{{{{/{name}}}}}"), with);
+            text = filled(&text, &format!("{{{{^{name}}}}}"), &format!("{{{{/{name}}}}}"), without);
         }
         for (name, value) in &self.variables {
             text = text.replace(&format!("{{{{{name}}}}}"), value);
@@ -35,7 +46,8 @@ impl Template {
     }
 }
 
-fn section(text: &str, begin: &str, end: &str, is_there: bool) -> String {
+/// The text with what is between the marks kept or dropped, and without the marks.
+fn filled(text: &str, begin: &str, end: &str, section: Section) -> String {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(begin) {
@@ -47,7 +59,7 @@ fn section(text: &str, begin: &str, end: &str, is_there: bool) -> String {
             (true, Some(lines)) => (lines, after.strip_prefix('\n').unwrap_or(after)),
             _ => (inside, after),
         };
-        if is_there {
+        if section == Section::Kept {
             filled.push_str(inside);
         }
         rest = after;

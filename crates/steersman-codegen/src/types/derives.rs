@@ -10,7 +10,7 @@ pub(crate) fn find(model: &mut Model) {
         let now: Vec<bool> = model.types.iter().map(|definition| definition.can_default).collect();
         let can = |ty: &Type| match ty {
             Type::Named(id) => now[id.0],
-            Type::Known(known) => known.can_default(),
+            Type::KubernetesType(known) => known.can_default(),
             Type::Quantity | Type::Time => false,
             _ => true,
         };

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::{Map, Value};
 
 use crate::crd::{Additional, Definition, ListType, Schema, SchemaType, Version};
-use crate::types::known::{self, Known};
-use crate::types::model::{Body, Field, Model, Place, Presence, Root, Type, TypeDef, TypeId, Variant};
+use crate::types::kubernetes_type::{self, KubernetesType};
+use crate::types::model::{Body, Field, Model, Presence, Root, SchemaPath, Type, TypeDef, TypeId, Variant};
 use crate::types::{Enums, Options, derives, names};
 use crate::words;
 
@@ -35,7 +35,7 @@ struct Inference<'a> {
     options: &'a Options,
     types: Vec<TypeDef>,
     known_bodies: HashMap<Identity, TypeId>,
-    known: BTreeSet<Known>,
+    known: BTreeSet<KubernetesType>,
     uses_quantity: bool,
 }
 
@@ -50,7 +50,7 @@ struct Identity {
 impl Inference<'_> {
     fn root(&mut self, name: String, version: &Version) -> Root {
         let schema = &version.schema;
-        let place = Place { path: String::new(), stems: Vec::new(), description: None };
+        let place = SchemaPath { path: String::new(), stems: Vec::new(), description: None };
         let mut taken = Identifiers::new(["metadata"]);
         let mut fields = Vec::new();
         let mut names: Vec<&String> = schema.properties.keys().collect();
@@ -73,7 +73,7 @@ impl Inference<'_> {
         Root { name, fields, others, can_default: true }
     }
 
-    fn field(&mut self, parent: &Schema, name: &str, place: &Place, taken: &mut Identifiers) -> Field {
+    fn field(&mut self, parent: &Schema, name: &str, place: &SchemaPath, taken: &mut Identifiers) -> Field {
         let schema = &parent.properties[name];
         let mut stems = place.stems.clone();
         let mut stem = words::words(name);
@@ -85,7 +85,7 @@ impl Inference<'_> {
         }
         stems.push(stem);
         let path = if place.path.is_empty() { name.to_owned() } else { format!("{}.{name}", place.path) };
-        let place = Place { path, stems, description: None };
+        let place = SchemaPath { path, stems, description: None };
         let ty = self.value(schema, &place);
         let presence = match (parent.required.contains(name), schema.is_nullable) {
             (true, false) => Presence::Required,
@@ -98,7 +98,7 @@ impl Inference<'_> {
     }
 
     /// The type of a value that is present and not null.
-    fn value(&mut self, schema: &Schema, place: &Place) -> Type {
+    fn value(&mut self, schema: &Schema, place: &SchemaPath) -> Type {
         if schema.is_int_or_string {
             return self.int_or_string(schema);
         }
@@ -125,18 +125,18 @@ impl Inference<'_> {
         Type::IntOrString
     }
 
-    fn list(&mut self, schema: &Schema, place: &Place) -> Type {
+    fn list(&mut self, schema: &Schema, place: &SchemaPath) -> Type {
         let Some(items) = &schema.items else { return Type::List(Box::new(Type::Any)) };
         Type::List(Box::new(self.inner(items, &place.inside("[]", items))))
     }
 
     /// The type of the items of a list or the values of a map.
-    fn inner(&mut self, schema: &Schema, place: &Place) -> Type {
+    fn inner(&mut self, schema: &Schema, place: &SchemaPath) -> Type {
         let ty = self.value(schema, place);
         if schema.is_nullable && ty != Type::Any { Type::Nullable(Box::new(ty)) } else { ty }
     }
 
-    fn string(&mut self, schema: &Schema, place: &Place) -> Type {
+    fn string(&mut self, schema: &Schema, place: &SchemaPath) -> Type {
         if !schema.enumeration.is_empty() && self.options.enums != Enums::Strings {
             // A null among the values only means that the string may be null.
             let values = schema.enumeration.iter().filter(|value| !value.is_null()).map(Value::as_str);
@@ -154,12 +154,12 @@ impl Inference<'_> {
         }
     }
 
-    fn object(&mut self, schema: &Schema, place: &Place) -> Type {
+    fn object(&mut self, schema: &Schema, place: &SchemaPath) -> Type {
         if self.options.known_types
-            && let Some(known) = known::recognize(schema)
+            && let Some(known) = kubernetes_type::recognize(schema)
         {
             self.known.insert(known);
-            return Type::Known(known);
+            return Type::KubernetesType(known);
         }
         if schema.properties.is_empty() {
             return match &schema.additional {
@@ -181,7 +181,7 @@ impl Inference<'_> {
     }
 
     /// The type with this body: an existing one, or a new one.
-    fn named(&mut self, body: Body, needs_same_stem: bool, place: &Place, schema: &Schema) -> TypeId {
+    fn named(&mut self, body: Body, needs_same_stem: bool, place: &SchemaPath, schema: &Schema) -> TypeId {
         let whole = place.stems.last().cloned().unwrap_or_default();
         let is_part_of_root = place.stems.len() == 1;
         let stem = match whole.last() {
@@ -313,15 +313,15 @@ impl Identifiers {
     }
 }
 
-// === impl Place ===
+// === impl SchemaPath ===
 
-impl Place {
+impl SchemaPath {
     /// The place of the items or values of this one.
-    fn inside(&self, step: &str, inner: &Schema) -> Place {
+    fn inside(&self, step: &str, inner: &Schema) -> SchemaPath {
         let mut stems = self.stems.clone();
         if let Some(last) = stems.last_mut() {
             *last = words::singular(last);
         }
-        Place { path: format!("{}{step}", self.path), stems, description: inner.description.clone() }
+        SchemaPath { path: format!("{}{step}", self.path), stems, description: inner.description.clone() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::known::Known;
+use crate::types::kubernetes_type::KubernetesType;
 
 /// All types of one version of a kind.
 pub(crate) struct Model {
@@ -10,7 +10,7 @@ pub(crate) struct Model {
     /// The types below the kind, in the order in which they are printed. A [`TypeId`] is an index.
     pub(crate) types: Vec<TypeDef>,
     /// The types of k8s-openapi that are used, to import them.
-    pub(crate) known: BTreeSet<Known>,
+    pub(crate) known: BTreeSet<KubernetesType>,
     pub(crate) uses_quantity: bool,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct TypeDef {
     pub(crate) name: String,
     pub(crate) body: Body,
     /// Every place that has this type.
-    pub(crate) uses: Vec<Place>,
+    pub(crate) uses: Vec<SchemaPath>,
     /// Whether the type can have a default. True until a field without one is found.
     pub(crate) can_default: bool,
 }
 
 /// A place in the schema that has a type.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SchemaPath {
     /// The path in Kubernetes' notation: `spec.containers[].env`.
     pub(crate) path: String,
     /// For each step of the path, the words for a name.
@@ -100,7 +100,7 @@ pub(crate) enum Type {
     I32,
     I64,
     IntOrString,
-    Known(Known),
+    KubernetesType(KubernetesType),
     List(Box<Type>),
     Map(Box<Type>),
     Named(TypeId),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::model::{Body, Model, Place};
+use crate::types::model::{Body, Model, SchemaPath};
 use crate::words;
 
 /// Names with another meaning in a generated file.
@@ -117,7 +117,7 @@ pub(crate) fn assign(model: &mut Model, kind: &str) {
 }
 
 /// Names for a type with these uses, the best first.
-fn candidates(uses: &[Place], root: &str, kind: &[String]) -> Vec<String> {
+fn candidates(uses: &[SchemaPath], root: &str, kind: &[String]) -> Vec<String> {
     let first = &uses[0];
     let stems = &first.stems;
     if stems.len() == 1 {
@@ -139,7 +139,7 @@ fn candidates(uses: &[Place], root: &str, kind: &[String]) -> Vec<String> {
 }
 
 /// The common suffix of the words in the last steps of all uses.
-fn shared_ending(uses: &[Place]) -> Vec<String> {
+fn shared_ending(uses: &[SchemaPath]) -> Vec<String> {
     let mut last = uses.iter().filter_map(|place| place.stems.last());
     let Some(mut shared) = last.next().cloned() else { return Vec::new() };
     for stem in last {

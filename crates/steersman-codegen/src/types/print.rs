@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::crd::{Definition, Version};
 use crate::docs;
 use crate::output::MARK;
-use crate::types::model::{Body, Field, Model, Place, Presence, Type, TypeDef, TypeId, Variant};
+use crate::types::model::{Body, Field, Model, Presence, SchemaPath, Type, TypeDef, TypeId, Variant};
 use crate::types::{Enums, Options, resource};
 use crate::words;
 
@@ -259,7 +259,7 @@ impl Printer<'_> {
             Type::I32 => return "i32".to_owned(),
             Type::I64 => return "i64".to_owned(),
             Type::IntOrString => ("k8s_openapi::apimachinery::pkg::util::intstr", "IntOrString"),
-            Type::Known(known) => (known.module(), known.name()),
+            Type::KubernetesType(known) => (known.module(), known.name()),
             Type::List(items) => return format!("Vec<{}>", self.type_text(items)),
             Type::Map(values) => {
                 self.import("std::collections", "BTreeMap");
@@ -301,7 +301,7 @@ fn mentioned(fields: &[Field]) -> Vec<TypeId> {
 }
 
 /// The places where a type is used, as a sentence.
-fn uses(places: &[Place]) -> String {
+fn uses(places: &[SchemaPath]) -> String {
     let paths: BTreeSet<&str> = places.iter().map(|place| place.path.as_str()).collect();
     let mut named: Vec<String> = places.iter().take(PLACES_NAMED_MAX).map(|place| docs::code(&place.path)).collect();
     let more = paths.len().saturating_sub(named.len());

@@ -26,6 +26,7 @@ use crate::kubelet::pod::resize::Allocation;
 use crate::kubelet::stage::behavior::Behaviors;
 use crate::kubelet::stage::duration::{self, seconds};
 use crate::kubelet::stage::seed::seed;
+use crate::shared::pods::condition;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;
@@ -223,8 +224,10 @@ impl PodState {
         self.is_removed
     }
 
-    /// Whether the condition and the phase that the cluster has agree with the state of the node.
-    pub(crate) fn agrees(&self, is_ready: Option<bool>, phase: Option<&str>) -> bool {
+    /// Whether the Ready condition and the phase of the Pod, as the cluster has it, agree with the state of the node.
+    pub(crate) fn agrees_with(&self, pod: &Pod) -> bool {
+        let is_ready = condition(pod, "Ready").map(|ready| ready.status == "True");
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let has_said = self.conditions.get(status::READY).and_then(|known| known.map(|(holds, _)| holds));
         let is_over = matches!(phase, Some("Failed" | "Succeeded"));
         has_said == is_ready && is_over == self.verdict.is_some()
@@ -438,7 +441,7 @@ impl PodState {
             // A container after an init container waits for it, but one that has already run goes on.
             let has_turn = is_initialized || is_past_init || self.containers.get(index).is_some_and(Container::has_run);
             if has_turn && !(role == Role::Init && is_past_init) {
-                self.settle(step, index, spec, role);
+                self.advance_container(step, index, spec, role);
             }
             let Some(container) = self.containers.get(index) else { break };
             match role {
@@ -488,7 +491,7 @@ impl PodState {
     }
 
     /// Advances a container as far as possible at this time.
-    fn settle(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
+    fn advance_container(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
         let now = step.now.instant;
         loop {
             let Some(container) = self.containers.get_mut(index) else { return };
@@ -722,7 +725,7 @@ impl PodState {
             if is_first {
                 self.stop(step, index, spec, role, grace);
             }
-            self.settle(step, index, spec, role);
+            self.advance_container(step, index, spec, role);
         }
         if !self.containers.iter().any(Container::is_running) {
             self.end_ephemeral(step.now.time);

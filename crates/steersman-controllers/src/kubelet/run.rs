@@ -19,7 +19,7 @@ use crate::kubelet::run::pods::{ips, node_of};
 pub(crate) use crate::kubelet::run::state::Informers;
 use crate::kubelet::run::state::{Answer, NodeWork, Run, Timer};
 use crate::kubelet::stage::{Observed, Stages};
-use crate::kubelet::unplayed::Unplayed;
+use crate::kubelet::unmanaged_pods::UnmanagedPods;
 use crate::kubelet::written::Written;
 use crate::kubelet::{Agent, Identity, Simulation, node};
 use crate::shared::refusal;
@@ -140,12 +140,12 @@ impl Run {
         for node in informers.nodes.lister().list().unwrap_or_default() {
             node::address(&node).into_iter().for_each(|address| addresses.reserve_host(address));
         }
-        let mut unplayed = Unplayed::default();
+        let mut unmanaged_pods = UnmanagedPods::default();
         for pod in informers.pods.lister().list().unwrap_or_default() {
             if let Some(node) = node_of(&pod) {
                 let ips = ips(&pod);
                 addresses.reserve(&ips);
-                unplayed.add(ObjectKey::of(&*pod), node, ips);
+                unmanaged_pods.add(ObjectKey::of(&*pod), node, ips);
             }
         }
         let now = Instant::now();
@@ -158,7 +158,7 @@ impl Run {
             addresses,
             nodes: HashMap::new(),
             pods: HashMap::new(),
-            unplayed,
+            unmanaged_pods,
             with_room: Vec::new(),
             leases: Outbox::default(),
             look_ups: Outbox::default(),

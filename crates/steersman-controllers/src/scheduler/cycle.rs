@@ -52,7 +52,7 @@ pub(crate) struct Cycle<'a> {
 
 /// State that depends on where Pods are, and that changes while preemption tries removing Pods.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Around {
+pub(crate) struct PreFilterState {
     spread: SpreadState,
     affinity: AffinityState,
     /// The number of other Pods that use a ReadWriteOncePod claim of the Pod.
@@ -77,7 +77,7 @@ impl<'a> Cycle<'a> {
         cluster: &'a Cluster,
         nominations: &'a Nominations,
         pending: &'a Pending,
-    ) -> Result<(Cycle<'a>, Around), Diagnosis> {
+    ) -> Result<(Cycle<'a>, PreFilterState), Diagnosis> {
         let n_nodes = cluster.n_nodes();
         if pending.nodes.names().is_some_and(<[String]>::is_empty) {
             let why = "pod affinity terms conflict".to_owned();
@@ -99,7 +99,7 @@ impl<'a> Cycle<'a> {
                 Diagnosis::before(n_nodes, plugin, why)
             })?
         };
-        let around = Around {
+        let around = PreFilterState {
             spread: SpreadState::of(cluster, pending),
             affinity: AffinityState::of(cluster, pending),
             n_other_users: n_users(cluster, pending, Volumes::for_one_pod(&claims)),
@@ -108,7 +108,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// Adds a Pod on a node to the counts, or removes it, depending on the sign.
-    pub(crate) fn change(&self, around: &mut Around, pod: &Placed, node: &Node, sign: i64) {
+    pub(crate) fn change(&self, around: &mut PreFilterState, pod: &Placed, node: &Node, sign: i64) {
         around.spread.change(self.pending, pod, node, sign);
         around.affinity.change(self.cluster, self.pending, pod, node, sign);
         if pod.identity.namespace == self.pending.pod.identity.namespace {
@@ -118,7 +118,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// Whether the Pod fits a node both with the Pods nominated there and without them.
-    pub(crate) fn allows(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+    pub(crate) fn allows(&self, around: &PreFilterState, node: &Node) -> Result<(), Refusal> {
         let own = &self.pending.pod;
         let nominated = self.nominations.get(&node.name).map_or(&[][..], Vec::as_slice);
         let goes_first = |other: &&Arc<Placed>| own.priority <= other.priority && other.uid != own.uid;
@@ -134,7 +134,7 @@ impl<'a> Cycle<'a> {
         self.filter(around, node)
     }
 
-    fn filter(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+    fn filter(&self, around: &PreFilterState, node: &Node) -> Result<(), Refusal> {
         let (pending, facts) = (self.pending, node.facts());
         if facts.is_unschedulable && !pending.tolerations.allow_unschedulable() {
             return Err(Refusal::unresolvable(Plugin::NodeUnschedulable, "node(s) were unschedulable"));
@@ -165,7 +165,7 @@ impl<'a> Cycle<'a> {
         })
     }
 
-    fn filter_volumes(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+    fn filter_volumes(&self, around: &PreFilterState, node: &Node) -> Result<(), Refusal> {
         let disks = &self.pending.pod.disks;
         let used = || node.pods.iter().flat_map(|pod| &pod.disks);
         if !disks.is_empty() && used().any(|used| disks.iter().any(|disk| disk.conflicts(used))) {
@@ -202,7 +202,7 @@ impl<'a> Cycle<'a> {
     /// several equally good nodes.
     pub(crate) fn decide(
         &self,
-        around: &Around,
+        around: &PreFilterState,
         start: &mut usize,
         default_selector: &Arc<Selector>,
         choose: impl FnOnce(usize) -> usize,
@@ -247,7 +247,7 @@ impl<'a> Cycle<'a> {
 
     fn find_feasible(
         &self,
-        around: &Around,
+        around: &PreFilterState,
         start: &mut usize,
         diagnosis: &mut Diagnosis,
     ) -> Result<Vec<&'a Node>, String> {

@@ -4,7 +4,7 @@
 //! preferably without violating a PodDisruptionBudget.
 
 use crate::scheduler::cluster::{Budget, Cluster};
-use crate::scheduler::cycle::{Around, Cycle, Diagnosis, Plugin, Refusal, Rejection, Remedy};
+use crate::scheduler::cycle::{Cycle, Diagnosis, Plugin, PreFilterState, Refusal, Rejection, Remedy};
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed, Preempts};
 use std::cmp::Reverse;
@@ -53,7 +53,7 @@ struct Candidate {
 /// Why no Pods are preempted.
 pub(crate) fn preempt(
     cycle: &Cycle<'_>,
-    around: &Around,
+    around: &PreFilterState,
     diagnosis: &Diagnosis,
     offset: impl FnOnce(usize) -> usize,
 ) -> Result<Preemption, NoPreemption> {
@@ -128,7 +128,7 @@ fn cost(candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<i128>) {
 /// The fewest Pods to delete from a node.
 fn select_victims(
     cycle: &Cycle<'_>,
-    around: &Around,
+    around: &PreFilterState,
     node: &Node,
     budgets: &[&Budget],
 ) -> Result<Candidate, Rejection> {

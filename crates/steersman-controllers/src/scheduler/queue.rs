@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     pub(crate) nominated: Option<Arc<str>>,
     /// The plugins that rejected it in the last attempt.
     pub(crate) plugins: PluginSet,
-    place: Place,
+    place: SubQueue,
     /// When it was added, or put back after an attempt.
     added: Instant,
     number: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Entry {
 
 /// The part of the queue that a Pod is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
+enum SubQueue {
     Active,
     Backoff(Instant),
     /// It has a node, and its binding is in flight.
@@ -92,7 +92,7 @@ impl Queue {
         let entry = Entry {
             nominated: pending.nominated.clone(),
             plugins: PluginSet::default(),
-            place: Place::Gated,
+            place: SubQueue::Gated,
             added: now,
             number: self.n_added,
             n_unschedulable: 0,
@@ -104,7 +104,7 @@ impl Queue {
         let is_gated = entry.pending.is_gated;
         self.entries.insert(key.clone(), entry);
         if !is_gated {
-            self.put(&key, Place::Active);
+            self.put(&key, SubQueue::Active);
         }
     }
 
@@ -147,7 +147,7 @@ impl Queue {
         };
         self.take_out(&key);
         let entry = self.entries.get_mut(&key)?;
-        entry.place = Place::Binding;
+        entry.place = SubQueue::Binding;
         Some(Arc::clone(&entry.pending))
     }
 
@@ -159,13 +159,13 @@ impl Queue {
             Attempt::Failed => {
                 entry.n_errors = entry.n_errors.saturating_add(1);
                 entry.plugins = PluginSet::default();
-                Place::Error(now + backoff(entry.n_errors))
+                SubQueue::Error(now + backoff(entry.n_errors))
             }
             Attempt::Unschedulable(plugins) => {
                 entry.n_unschedulable = entry.n_unschedulable.saturating_add(1);
                 entry.n_errors = 0;
                 entry.plugins = plugins;
-                Place::Unschedulable { until: now + UNSCHEDULABLE_MAX }
+                SubQueue::Unschedulable { until: now + UNSCHEDULABLE_MAX }
             }
         };
         self.put(key, place);
@@ -194,11 +194,11 @@ impl Queue {
             entry.wakes = true;
             return;
         }
-        if entry.pending.is_gated || !matches!(entry.place, Place::Gated | Place::Unschedulable { .. }) {
+        if entry.pending.is_gated || !matches!(entry.place, SubQueue::Gated | SubQueue::Unschedulable { .. }) {
             return;
         }
         let until = entry.added + backoff(entry.n_unschedulable);
-        let place = if now < until { Place::Backoff(until) } else { Place::Active };
+        let place = if now < until { SubQueue::Backoff(until) } else { SubQueue::Active };
         self.put(key, place);
     }
 
@@ -230,48 +230,48 @@ impl Queue {
             && *at <= now
         {
             let key = key.clone();
-            self.put(&key, Place::Active);
+            self.put(&key, SubQueue::Active);
         }
         while let Some((at, _, key)) = self.backoff.first().map(|(at, _, number, key)| (at, number, key))
             && *at <= now
         {
             let key = key.clone();
-            self.put(&key, Place::Active);
+            self.put(&key, SubQueue::Active);
         }
         while let Some((at, _, key)) = self.leftover.first()
             && *at <= now
         {
             let key = key.clone();
-            self.put(&key, Place::Unschedulable { until: now + UNSCHEDULABLE_MAX });
+            self.put(&key, SubQueue::Unschedulable { until: now + UNSCHEDULABLE_MAX });
             self.activate(&key, now);
         }
     }
 
-    fn put(&mut self, key: &ObjectKey, place: Place) {
+    fn put(&mut self, key: &ObjectKey, place: SubQueue) {
         self.take_out(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         // A Pod that may be tried first waits until the requests about it have ended.
-        if 0 < entry.n_requests && matches!(place, Place::Active | Place::Backoff(_)) {
+        if 0 < entry.n_requests && matches!(place, SubQueue::Active | SubQueue::Backoff(_)) {
             entry.wakes = true;
             return;
         }
         entry.place = place;
         let (priority, number) = (Reverse(entry.pending.pod.priority), entry.number);
         match place {
-            Place::Active => {
+            SubQueue::Active => {
                 self.active.insert((priority, entry.added, number, key.clone()));
             }
-            Place::Backoff(until) => {
+            SubQueue::Backoff(until) => {
                 self.backoff.insert((until, priority, number, key.clone()));
             }
-            Place::Error(until) => {
+            SubQueue::Error(until) => {
                 self.errors.insert((until, number, key.clone()));
             }
-            Place::Unschedulable { until } => {
+            SubQueue::Unschedulable { until } => {
                 self.unschedulable.entry(entry.plugins).or_default().insert(key.clone());
                 self.leftover.insert((until, number, key.clone()));
             }
-            Place::Binding | Place::Gated => {}
+            SubQueue::Binding | SubQueue::Gated => {}
         }
     }
 
@@ -279,16 +279,16 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let (priority, number) = (Reverse(entry.pending.pod.priority), entry.number);
         match entry.place {
-            Place::Active => {
+            SubQueue::Active => {
                 self.active.remove(&(priority, entry.added, number, key.clone()));
             }
-            Place::Backoff(until) => {
+            SubQueue::Backoff(until) => {
                 self.backoff.remove(&(until, priority, number, key.clone()));
             }
-            Place::Error(until) => {
+            SubQueue::Error(until) => {
                 self.errors.remove(&(until, number, key.clone()));
             }
-            Place::Unschedulable { until } => {
+            SubQueue::Unschedulable { until } => {
                 if let Some(keys) = self.unschedulable.get_mut(&entry.plugins) {
                     keys.remove(key);
                     if keys.is_empty() {
@@ -297,9 +297,9 @@ impl Queue {
                 }
                 self.leftover.remove(&(until, number, key.clone()));
             }
-            Place::Binding | Place::Gated => {}
+            SubQueue::Binding | SubQueue::Gated => {}
         }
-        entry.place = Place::Gated;
+        entry.place = SubQueue::Gated;
     }
 }
 
@@ -316,6 +316,6 @@ fn backoff(n_attempts: u32) -> Duration {
 impl Entry {
     /// Whether an attempt or a binding is in progress.
     pub(crate) fn is_binding(&self) -> bool {
-        self.place == Place::Binding
+        self.place == SubQueue::Binding
     }
 }

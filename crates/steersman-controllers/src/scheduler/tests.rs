@@ -17,7 +17,7 @@ use steersman::ObjectKey;
 use tokio::time::Instant;
 
 /// A cluster with nothing but the scheduler, whose decisions are applied at once.
-struct World {
+struct TestCluster {
     state: State,
     now: Instant,
 }
@@ -68,17 +68,17 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-// === impl World ===
+// === impl TestCluster ===
 
-impl World {
-    fn new() -> World {
-        World { state: State::new(Box::new(|_, _| None), 7), now: Instant::now() }
+impl TestCluster {
+    fn new() -> TestCluster {
+        TestCluster { state: State::new(Box::new(|_, _| None), 7), now: Instant::now() }
     }
 
-    fn with_nodes(nodes: impl IntoIterator<Item = Node>) -> World {
-        let mut world = World::new();
-        nodes.into_iter().for_each(|node| world.node(&node));
-        world
+    fn with_nodes(nodes: impl IntoIterator<Item = Node>) -> TestCluster {
+        let mut test_cluster = TestCluster::new();
+        nodes.into_iter().for_each(|node| test_cluster.node(&node));
+        test_cluster
     }
 
     fn node(&mut self, node: &Node) {

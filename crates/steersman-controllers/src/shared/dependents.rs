@@ -19,12 +19,12 @@ use steersman::{LookupError, owners};
 
 /// An index of objects by their controller.
 pub(crate) struct Dependents<K> {
-    index: Index<K, Place>,
+    index: Index<K, ControllerKey>,
 }
 
 /// The index key of an object.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Place {
+enum ControllerKey {
     /// The uid of its controller.
     Controlled(String),
     /// Its namespace, if it has no controller.
@@ -49,8 +49,8 @@ where
         let index = informer.add_metadata_index(|metadata| {
             let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
             Some(match controller {
-                Some(owner) => Place::Controlled(owner.uid.clone()),
-                None => Place::Free(metadata.namespace.clone().unwrap_or_default()),
+                Some(owner) => ControllerKey::Controlled(owner.uid.clone()),
+                None => ControllerKey::Free(metadata.namespace.clone().unwrap_or_default()),
             })
         });
         Dependents { index }
@@ -58,7 +58,7 @@ where
 
     /// The objects that an owner controls.
     pub(crate) fn controlled_by(&self, uid: &str) -> Result<Vec<Arc<K>>, LookupError> {
-        self.index.get(&Place::Controlled(uid.to_owned()))
+        self.index.get(&ControllerKey::Controlled(uid.to_owned()))
     }
 
     /// The objects that an owner controls and whose metadata passes. Other objects are not decoded.
@@ -67,7 +67,7 @@ where
         uid: &str,
         passes: impl Fn(&ObjectMeta) -> bool,
     ) -> Result<Vec<Arc<K>>, LookupError> {
-        self.index.get_where(&Place::Controlled(uid.to_owned()), passes)
+        self.index.get_where(&ControllerKey::Controlled(uid.to_owned()), passes)
     }
 
     /// The objects without a controller in a namespace whose metadata passes. Other objects are not decoded.
@@ -76,7 +76,7 @@ where
         namespace: &str,
         passes: impl Fn(&ObjectMeta) -> bool,
     ) -> Result<Vec<Arc<K>>, LookupError> {
-        self.index.get_where(&Place::Free(namespace.to_owned()), passes)
+        self.index.get_where(&ControllerKey::Free(namespace.to_owned()), passes)
     }
 }
 

@@ -14,7 +14,7 @@ const KINDS_MAX: usize = 256;
 
 /// A served resource.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct ServedResource {
     /// Group and version, or the version alone in the core group.
     pub(crate) api_version: String,
     pub(crate) version: String,
@@ -35,16 +35,16 @@ pub(crate) enum Within {
 /// A cache of kinds.
 pub(crate) struct Kinds {
     client: Client,
-    known: Mutex<HashMap<(Within, String), (Found, Instant)>>,
+    known: Mutex<HashMap<(Within, String), (ServedResource, Instant)>>,
 }
 
-impl Found {
+impl ServedResource {
     /// The first resource of a list that is `wanted`.
-    fn of(listed: APIResourceList, version: String, wanted: impl Fn(&APIResource) -> bool) -> Option<Found> {
+    fn of(listed: APIResourceList, version: String, wanted: impl Fn(&APIResource) -> bool) -> Option<ServedResource> {
         let resource = listed.resources.iter().find(|one| wanted(one))?.clone();
         let scale = format!("{}/scale", resource.name);
         let has_scale = listed.resources.iter().any(|one| one.name == scale && one.kind == "Scale");
-        Some(Found { api_version: listed.group_version, version, resource, has_scale })
+        Some(ServedResource { api_version: listed.group_version, version, resource, has_scale })
     }
 
     /// The path of the resource's objects in a namespace.
@@ -63,7 +63,7 @@ pub(crate) async fn find(
     client: &Client,
     group: &str,
     wanted: impl Fn(&APIResource) -> bool,
-) -> Result<Option<Found>, kube::Error> {
+) -> Result<Option<ServedResource>, kube::Error> {
     if group.is_empty() {
         return find_in(client, "v1", wanted).await;
     }
@@ -73,7 +73,7 @@ pub(crate) async fn find(
     let others = group.versions.into_iter().filter(|version| Some(version) != preferred.as_ref());
     for version in preferred.clone().into_iter().chain(others) {
         let listed = client.list_api_group_resources(&version.group_version).await?;
-        if let Some(found) = Found::of(listed, version.version, &wanted) {
+        if let Some(found) = ServedResource::of(listed, version.version, &wanted) {
             return Ok(Some(found));
         }
     }
@@ -88,14 +88,14 @@ async fn find_in(
     client: &Client,
     api_version: &str,
     wanted: impl Fn(&APIResource) -> bool,
-) -> Result<Option<Found>, kube::Error> {
+) -> Result<Option<ServedResource>, kube::Error> {
     let version = api_version.split_once('/').map(|(_, version)| version);
     let listed = match version {
         None => client.list_core_api_resources(api_version).await,
         Some(_) => client.list_api_group_resources(api_version).await,
     };
     match listed {
-        Ok(listed) => Ok(Found::of(listed, version.unwrap_or(api_version).to_owned(), wanted)),
+        Ok(listed) => Ok(ServedResource::of(listed, version.unwrap_or(api_version).to_owned(), wanted)),
         Err(error) if refusal::is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -112,7 +112,7 @@ impl Kinds {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub(crate) async fn find(&self, within: Within, kind: &str) -> Result<Option<Found>, kube::Error> {
+    pub(crate) async fn find(&self, within: Within, kind: &str) -> Result<Option<ServedResource>, kube::Error> {
         let key = (within, kind.to_owned());
         let known = self.known.lock().get(&key).filter(|(_, at)| at.elapsed() < KNOWN_FOR).cloned();
         if let Some((found, _)) = known {

@@ -15,13 +15,13 @@ use crate::shared::pods::by_label;
 
 /// An index of objects by the requirements of their selectors.
 pub(crate) struct Selectors<K> {
-    index: Index<K, Asked>,
+    index: Index<K, SelectorKey>,
     selector_of: fn(&K) -> LabelSelector,
 }
 
 /// The index key of an object.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Asked {
+struct SelectorKey {
     namespace: String,
     /// A required label with its value; `None` if the selector requires no exact value.
     label: Option<(String, String)>,
@@ -35,7 +35,7 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
         let index = informer.add_index(move |object: &K| {
             let namespace = object.meta().namespace.clone().unwrap_or_default();
             let label = selector_of(object).match_labels.and_then(|labels| labels.into_iter().next());
-            Some(Asked { namespace, label })
+            Some(SelectorKey { namespace, label })
         });
         Selectors { index, selector_of }
     }
@@ -65,7 +65,7 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
         let labels = metadata.labels.iter().flatten().map(|(key, value)| Some((key.clone(), value.clone())));
         let mut found = Vec::new();
         for label in labels.chain([None]) {
-            let asked = Asked { namespace: namespace.to_owned(), label };
+            let asked = SelectorKey { namespace: namespace.to_owned(), label };
             found.extend(self.index.get(&asked)?.into_iter().filter(|object| {
                 let selector = Selector::try_from((self.selector_of)(object));
                 selector.is_ok_and(|selector| matches(&selector, metadata))

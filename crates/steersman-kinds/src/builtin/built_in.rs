@@ -1,8 +1,10 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
-use crate::builtin::kind::{Compiles, Kind, NewStatus};
+use crate::builtin::kind::{Compiles, Counts, Kind, NewStatus};
 use crate::builtin::pods::disabled;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::change::Change;
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule;
 use crate::catalog::{Handling, Resource, Version};
 use crate::expressions;
@@ -12,7 +14,7 @@ use crate::user::User;
 use jiff::Timestamp;
 use std::fmt;
 use steersman_machinery::budget::{self, Budget};
-use steersman_machinery::value::{at, object_at, remove_at, set_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
@@ -34,8 +36,7 @@ impl BuiltIn {
     /// Adds the fields that the kind always has, such as an empty `status`.
     fn complete(&self, value: &mut Value) {
         if let Some(schema) = self.internal_schema() {
-            decode::normalize(schema, value);
-            decode::forget_empty_lists(schema, value);
+            decode::normalize_stored(schema, value);
         }
     }
 
@@ -49,6 +50,11 @@ impl BuiltIn {
         if !self.kind.generation.is_empty() {
             count_generation(self.kind.generation, new, old);
         }
+    }
+
+    /// Whether the fields that raise the generation differ.
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        self.kind.generation.iter().any(|path| at(new, path) != at(old, path))
     }
 }
 
@@ -64,7 +70,11 @@ impl Strategy for BuiltIn {
     }
 
     fn decode(&self, version: &Version, body: Body<'_>, budget: &Budget) -> Result<Decoded, DecodeError> {
-        Ok(decode::built_in(&version.schema, body, budget)?)
+        let decoded = decode::built_in(&version.schema, body, budget)?;
+        match (self.kind.version(&version.name).conversion_fault)(&decoded.value) {
+            None => Ok(decoded),
+            Some(why) => Err(DecodeError::Malformed(why)),
+        }
     }
 
     /// The defaults of a kind are a few small values for each object within it, so the decoded object at most doubles.
@@ -105,11 +115,37 @@ impl Strategy for BuiltIn {
         internal
     }
 
+    fn adopt(
+        &self,
+        _resource: &Resource,
+        version: &Version,
+        body: Body<'_>,
+        budget: &Budget,
+    ) -> Result<Value, DecodeError> {
+        let mut value = self.decode(version, body, budget)?.value;
+        self.default(version, &mut value, budget)?;
+        let mut internal = self.internal(version, value);
+        self.complete(&mut internal);
+        Ok(internal)
+    }
+
     fn completed_for_owners(&self, value: &Value) -> Option<Value> {
-        (self.kind.completed_for_owners)(value)
+        let (_, name) = str_at(value, &["apiVersion"])?.rsplit_once('/')?;
+        let version = self.kind.versions.iter().find(|version| version.name == name)?;
+        let Some(conversion) = version.conversion else { return (self.kind.completed_for_owners)(value) };
+        // Upstream compares what an object becomes on its way through the internal form.
+        let mut internal = (conversion.to_internal)(value.clone());
+        self.complete(&mut internal);
+        let mut shown = (conversion.from_internal)(internal);
+        set_at(&mut shown, &["apiVersion"], value.get("apiVersion").cloned().unwrap_or_default());
+        if let Some(schema) = Definitions::builtin().schema(version.definition) {
+            decode::normalize(schema, &mut shown);
+        }
+        Some(shown)
     }
 
     fn prepare_create(&self, version: &Version, value: &mut Value) {
+        self.complete(value);
         if version.has_status && self.kind.new_status == NewStatus::Empty {
             set_at(value, &["status"], Value::Object(Default::default()));
         }
@@ -133,6 +169,9 @@ impl Strategy for BuiltIn {
     fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value) {
         match endpoint {
             Endpoint::Main => {
+                let is_body_changed = self.kind.counts == Counts::Exactly && self.is_changed(new, old);
+                self.complete(new);
+                let is_changed = self.kind.counts == Counts::Sent && self.is_changed(new, old);
                 if version.has_status {
                     carry(new, old, &["status"]);
                 }
@@ -140,8 +179,12 @@ impl Strategy for BuiltIn {
                 (self.kind.prepare_update)(new, old);
                 self.complete(new);
                 self.count_generation(new, old);
+                if is_body_changed || is_changed {
+                    raise_generation(new, old);
+                }
             }
             Endpoint::Other => {
+                self.complete(new);
                 for path in self.kind.other_leaves {
                     carry(new, old, path);
                 }
@@ -149,11 +192,13 @@ impl Strategy for BuiltIn {
                 self.count_generation(new, old);
             }
             Endpoint::Resize => {
+                self.complete(new);
                 (self.kind.prepare_resize)(new, old);
                 self.complete(new);
                 self.count_generation(new, old);
             }
             Endpoint::Status => {
+                self.complete(new);
                 for path in self.kind.status_leaves {
                     carry(new, old, path);
                 }
@@ -200,8 +245,17 @@ impl Strategy for BuiltIn {
         errors
     }
 
-    fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {
-        (self.kind.warnings)(value)
+    fn warnings(&self, _version: &Version, value: &Value, old: &Value) -> Vec<String> {
+        let mut warnings = (self.kind.warnings)(value, old);
+        // Upstream warns about a template only if it has changed.
+        let is_changed = old.is_null() || generation(value) != generation(old);
+        if let [template @ .., "spec"] = self.kind.pod_spec
+            && !template.is_empty()
+            && is_changed
+        {
+            warnings.extend(warnings::of_template(&Field::root(value).at(template)));
+        }
+        warnings
     }
 
     fn name_faults(&self, name: &str) -> Vec<String> {
@@ -226,6 +280,10 @@ impl Strategy for BuiltIn {
         self.kind.rules
     }
 
+    fn rows_ordered_by(&self) -> Option<&'static [&'static str]> {
+        Some(self.kind.rows_ordered_by).filter(|path| !path.is_empty())
+    }
+
     fn cells_read(&self, version: &Version) -> Projection {
         match self.kind.version(&version.name).cells_read {
             [] => Projection::without_managers(),
@@ -233,16 +291,32 @@ impl Strategy for BuiltIn {
         }
     }
 
+    fn row_conditions(&self, version: &Version, value: &Value) -> Vec<Value> {
+        (self.kind.version(&version.name).row_conditions)(value)
+    }
+
     fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {
         (self.kind.version(&version.name).cells)(value, now)
     }
 }
 
+const GENERATION: &[&str] = &["metadata", "generation"];
+
 /// Counts a change of the fields at these paths.
 pub(super) fn count_generation(paths: &[&[&str]], new: &mut Value, old: &Value) {
-    let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
-    let is_changed = paths.iter().any(|path| at(new, path) != at(old, path));
-    set_at(new, &["metadata", "generation"], Value::from(before + i64::from(is_changed)));
+    if paths.iter().any(|path| at(new, path) != at(old, path)) {
+        raise_generation(new, old);
+    } else {
+        set_at(new, GENERATION, Value::from(generation(old)));
+    }
+}
+
+fn raise_generation(new: &mut Value, old: &Value) {
+    set_at(new, GENERATION, Value::from(generation(old) + 1));
+}
+
+fn generation(object: &Value) -> i64 {
+    at(object, GENERATION).and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// Removes a field that the old object does not have.

@@ -6,7 +6,7 @@
 use crate::builtin::built_in::BuiltIn;
 use crate::builtin::rules::rule::Rule;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, Verb};
-use crate::runtime_config::{RuntimeConfig, Subject};
+use crate::runtime_config::{RuntimeConfig, VersionedResource};
 use crate::strategy::{Grace, Propagation, Rules};
 use crate::user::User;
 use jiff::Timestamp;
@@ -25,6 +25,7 @@ pub(super) const RULES: Rules = Rules {
     warns_on_update: true,
     warns_of_orphans: false,
     requires_qualified_finalizers: true,
+    validates_generate_name: true,
     validates_generate_name_on_update: true,
 };
 
@@ -51,6 +52,8 @@ pub struct Kind {
     pub stored_in_group: Option<&'static str>,
     /// The fields whose changes raise the generation; empty: the kind has no generation.
     pub generation: &'static [&'static [&'static str]],
+    /// The state of an update whose changes of these fields raise the generation.
+    pub counts: Counts,
     /// The reset fields of the main endpoint; empty: the status, where there is one.
     pub main_leaves: &'static [&'static [&'static str]],
     /// The reset fields of `/status`, which such a write does not change either.
@@ -85,6 +88,8 @@ pub struct Kind {
     pub prepare_delete: fn(&mut Value),
     /// The writes through the main endpoint that compile the expressions in CEL of an object, for which the budget is charged.
     pub compiles: Compiles,
+    /// The number by which the rows of its tables are sorted, and then by name; empty: by name alone.
+    pub rows_ordered_by: &'static [&'static str],
     /// The rules of new objects and of updates through the main endpoint, in the order of upstream's errors.
     pub validate: &'static [Rule],
     /// The rules of updates through `/status`.
@@ -93,8 +98,8 @@ pub struct Kind {
     pub validate_resize: &'static [Rule],
     /// The rules of updates through another stored subresource; `None`: those of the main endpoint.
     pub validate_other: Option<&'static [Rule]>,
-    /// The warnings for the writer of a valid object.
-    pub warnings: fn(&Value) -> Vec<String>,
+    /// The warnings for the writer of a valid object, besides those about its template of a pod; the old object is null for a new one.
+    pub warnings: fn(&Value, &Value) -> Vec<String>,
 }
 
 /// The writes that compile the expressions of an object.
@@ -106,6 +111,17 @@ pub enum Compiles {
     Created,
     /// The kind has no expressions.
     Never,
+}
+
+/// The state of an update that is compared with the old object to count its generation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counts {
+    /// The body as it was sent: an empty list differs from an absent one.
+    Exactly,
+    /// The decoded body with the fields that are dropped before it is stored.
+    Sent,
+    /// The object that is stored.
+    Stored,
 }
 
 /// Whether a client may give the status of a new object.
@@ -129,12 +145,16 @@ pub struct Version {
     pub subresources: &'static [Subresource],
     pub columns: &'static [Column],
     pub cells: fn(&Value, Timestamp) -> Vec<Value>,
+    /// The conditions of an object's row in a table, such as that a pod has ended.
+    pub row_conditions: fn(&Value) -> Vec<Value>,
     /// The paths from which the cells are computed, as [`Projection::of`](crate::projection::Projection::of) reads
     /// them; empty: the whole object.
     pub cells_read: &'static [&'static str],
     pub fields: &'static [SelectableField],
     /// The annotations that stand for fields of the internal form.
     pub annotations: &'static [&'static str],
+    /// The reason why a decoded object cannot be converted to the internal form; `None` if it can.
+    pub conversion_fault: fn(&Value) -> Option<String>,
     /// Sets the defaults of fields that the client left out.
     pub default: fn(&mut Value),
     /// The conversion to and from the internal form, where the version has another form.
@@ -219,6 +239,7 @@ impl Kind {
         internal: "",
         stored_in_group: None,
         generation: &[],
+        counts: Counts::Stored,
         main_leaves: &[],
         status_leaves: &[&["spec"]],
         other_leaves: &[],
@@ -236,11 +257,12 @@ impl Kind {
         set_times: |_, _, _| {},
         prepare_resize: |_, _| {},
         prepare_delete: |_| {},
+        rows_ordered_by: &[],
         validate: &[],
         validate_status: &[],
         validate_resize: &[],
         validate_other: None,
-        warnings: |_| Vec::new(),
+        warnings: |_, _| Vec::new(),
     };
     /// The defaults of a cluster-scoped kind.
     pub const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
@@ -254,7 +276,7 @@ impl Kind {
             self.versions[0].named(config.edition(), alias.name, alias.definition, deprecation)
         }));
         for version in &mut versions {
-            let subject = Subject { group: self.group, version: &version.name, resource: self.plural };
+            let subject = VersionedResource { group: self.group, version: &version.name, resource: self.plural };
             version.served = config.serves(subject);
         }
         Resource {
@@ -277,9 +299,9 @@ impl Kind {
     }
 
     /// The versions of the kind, served or not.
-    pub fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
+    pub fn versioned_resources(&'static self) -> impl Iterator<Item = VersionedResource<'static>> {
         let names = self.versions.iter().map(|version| version.name).chain(self.aliases.iter().map(|alias| alias.name));
-        names.map(|version| Subject { group: self.group, version, resource: self.plural })
+        names.map(|version| VersionedResource { group: self.group, version, resource: self.plural })
     }
 
     /// Whether a version differs from the first one only in its name.
@@ -311,9 +333,11 @@ impl Version {
         subresources: &[],
         columns: &[],
         cells: |_, _| Vec::new(),
+        row_conditions: |_| Vec::new(),
         cells_read: &[],
         fields: &[],
         annotations: &[],
+        conversion_fault: |_| None,
         default: |_| {},
         conversion: None,
     };

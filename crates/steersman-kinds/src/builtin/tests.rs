@@ -104,4 +104,5 @@ mod others;
 mod rows;
 mod storage;
 mod stored;
+mod volumes;
 mod workloads;

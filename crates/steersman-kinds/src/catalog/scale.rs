@@ -1,7 +1,9 @@
 //! The `autoscaling/v1 Scale` of an object: the answer of `/scale`, and the object that webhooks and policies get for a
 //! write through it.
 
-use crate::catalog::{Scale, ScaleSelector};
+use crate::builtin::rules::cells;
+use crate::catalog::{Resource, Scale, ScaleSelector};
+use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::{Value, value};
 
@@ -35,6 +37,29 @@ pub fn read(scale: &Scale, object: &Value) -> Value {
         made["spec"] = json!({});
     }
     made
+}
+
+/// The table of a Scale, as a version of `meta.k8s.io`. Upstream describes the columns of custom resources in other words.
+pub fn table(resource: &Resource, scale: &Value, meta_version: &str, now: Timestamp) -> Value {
+    let (format, age) = if resource.is_custom() { ("name", "date") } else { ("", "string") };
+    let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
+    let number = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let metadata = &scale["metadata"];
+    let version = metadata.get("resourceVersion");
+    json!({
+        "kind": "Table", "apiVersion": meta_version,
+        "metadata": version.map_or_else(|| json!({}), |version| json!({"resourceVersion": version})),
+        "columnDefinitions": [
+            column("Name", "string", format, "The name of the object that is scaled."),
+            column("Desired", "integer", "", "The number of replicas that it should have."),
+            column("Available", "integer", "", "The number of replicas that it has."),
+            column("Age", age, "", "The time since the object was created."),
+        ],
+        "rows": [{
+            "cells": [cells::name(scale), number("spec"), number("status"), cells::age(scale, now)],
+            "object": {"kind": "PartialObjectMetadata", "apiVersion": meta_version, "metadata": metadata},
+        }],
+    })
 }
 
 /// A `LabelSelector` in its text form.
@@ -76,6 +101,18 @@ mod tests {
         };
         let object = json!({"spec": {"selector": {"a": "b", "c": "d"}}});
         assert_eq!(read(&scale, &object)["status"]["selector"], "a=b,c=d");
+    }
+
+    #[test]
+    fn a_table_of_a_scale_has_the_numbers_of_replicas() {
+        let scale = json!({"metadata": {"name": "a", "resourceVersion": "7"}, "spec": {"replicas": 2}, "status": {"replicas": 0}});
+        let resource = crate::builtin::resources(&crate::runtime_config::RuntimeConfig::default()).remove(0);
+        let table = table(&resource, &scale, "meta.k8s.io/v1", Timestamp::UNIX_EPOCH);
+        assert_eq!(table["rows"][0]["cells"], json!(["a", 2, 0, "<unknown>"]));
+        assert_eq!(table["rows"][0]["object"]["metadata"], scale["metadata"]);
+        let names =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), ["Name", "Desired", "Available", "Age"]);
     }
 
     #[test]

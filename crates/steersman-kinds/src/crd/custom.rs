@@ -109,7 +109,7 @@ pub fn custom_resources_with(
         });
     }
     let is_terminating = crate::crd::is_terminating(definition);
-    let strategy = Objects::new(definition, compiled, storage_version, preserves, converter);
+    let strategy = Objects::new(definition, compiled, storage_version, converter);
     Ok(Arc::new(Resource {
         id: ResourceId::next(),
         group: group.into(),

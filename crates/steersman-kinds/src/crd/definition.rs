@@ -57,13 +57,14 @@ impl Strategy for Definition {
         if is_v1beta1(version) { v1beta1::from_internal(internal) } else { internal }
     }
 
-    fn internal(&self, version: &Version, requested: Value) -> Value {
+    fn internal(&self, version: &Version, mut requested: Value) -> Value {
+        decode::normalize(&version.schema, &mut requested);
         if is_v1beta1(version) { v1beta1::to_internal(requested) } else { requested }
     }
 
     fn prepare_create(&self, _version: &Version, value: &mut Value) {
         set_at(value, &["metadata", "generation"], json!(1));
-        let status = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": [], "storedVersions": []});
+        let status = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": []});
         set_at(value, &["status"], status);
         note_storage_version(value);
     }
@@ -104,7 +105,7 @@ impl Strategy for Definition {
         }
     }
 
-    fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {
+    fn warnings(&self, _version: &Version, value: &Value, _old: &Value) -> Vec<String> {
         let schemas = versions(value).iter().filter_map(|version| at(version, &["schema", "openAPIV3Schema"]));
         formats::unknown(schemas).into_iter().map(|format| format!("unrecognized format {format:?}")).collect()
     }

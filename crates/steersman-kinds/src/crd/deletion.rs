@@ -1,6 +1,6 @@
 //! The deletion of a definition: first its instances, then the definition itself.
 
-use crate::crd::status::condition::{self, Condition};
+use crate::crd::status::condition::{self, Condition, ConditionStatus};
 use crate::crd::texts;
 use jiff::Timestamp;
 use serde_json::json;
@@ -42,29 +42,36 @@ pub fn begin_deletion(definition: &mut Value, now: Timestamp) {
     }
     definition["metadata"]["finalizers"] = json!(finalizers);
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    let pending = Condition::new("Terminating", true, "InstanceDeletionPending", message);
+    let pending = Condition::new("Terminating", ConditionStatus::True, "InstanceDeletionPending", message);
     set_status(definition, &pending, now);
 }
 
 /// Sets the condition with the progress of the deletion, and removes the finalizer when it is done.
 pub fn set_deletion(definition: &mut Value, deletion: &Deletion, now: Timestamp) {
-    let of = |holds, reason, message: String| Condition::new("Terminating", holds, reason, message);
+    let of = |status, reason, message: String| Condition::new("Terminating", status, reason, message);
     let (condition, is_done) = match deletion {
-        Deletion::Completed => (of(false, "InstanceDeletionCompleted", "removed all instances".to_owned()), true),
-        Deletion::Failed(why) => (of(true, "InstanceDeletionFailed", why.clone()), false),
-        Deletion::InProgress => {
-            (of(true, "InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned()), false)
+        Deletion::Completed => {
+            (of(ConditionStatus::False, "InstanceDeletionCompleted", "removed all instances".to_owned()), true)
         }
+        Deletion::Failed(why) => (of(ConditionStatus::True, "InstanceDeletionFailed", why.clone()), false),
+        Deletion::InProgress => (
+            of(
+                ConditionStatus::True,
+                "InstanceDeletionInProgress",
+                "CustomResource deletion is in progress".to_owned(),
+            ),
+            false,
+        ),
         Deletion::NeverEstablished => {
-            (of(false, "NeverEstablished", "resource was never established".to_owned()), true)
+            (of(ConditionStatus::False, "NeverEstablished", "resource was never established".to_owned()), true)
         }
         Deletion::OverlappingBuiltIn => {
             let message = "instances overlap with built-in resources in storage".to_owned();
-            (of(false, "OverlappingBuiltInResource", message), true)
+            (of(ConditionStatus::False, "OverlappingBuiltInResource", message), true)
         }
         Deletion::Remaining(count) => {
             let message = format!("could not confirm zero CustomResources remaining: {count} are left");
-            (of(true, "InstanceDeletionCheck", message), false)
+            (of(ConditionStatus::True, "InstanceDeletionCheck", message), false)
         }
     };
     set_status(definition, &condition, now);

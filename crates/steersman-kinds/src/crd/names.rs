@@ -105,7 +105,7 @@ enum Owner {
 
 /// The names of all other definitions in the group of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Rivals<'a> {
+pub struct NameChecker<'a> {
     group: Option<&'a GroupNames>,
     definition: &'a str,
 }
@@ -147,8 +147,8 @@ impl NameIndex {
         }
     }
 
-    pub fn rivals<'a>(&'a self, group: &str, definition: &'a str) -> Rivals<'a> {
-        Rivals { group: self.groups.get(group), definition }
+    pub fn checker<'a>(&'a self, group: &str, definition: &'a str) -> NameChecker<'a> {
+        NameChecker { group: self.groups.get(group), definition }
     }
 
     fn add(&mut self, owner: &Owner, names: &Names) {
@@ -179,7 +179,7 @@ impl GroupNames {
     }
 }
 
-impl Rivals<'_> {
+impl NameChecker<'_> {
     /// Whether a built-in resource has this plural: then no definition of it is ever accepted.
     pub fn is_built_in(&self, plural: &str) -> bool {
         self.group.is_some_and(|group| group.built_in_plurals.contains(plural))
@@ -190,7 +190,7 @@ impl Rivals<'_> {
         self.is_free(self.group.and_then(|group| group.resources.get(name)), given.contains(&name))
     }
 
-    /// Like [`Rivals::is_resource_free`], for a kind.
+    /// Like [`NameChecker::is_resource_free`], for a kind.
     pub fn is_kind_free(&self, name: &str, given: &[&str]) -> bool {
         self.is_free(self.group.and_then(|group| group.kinds.get(name)), given.contains(&name))
     }

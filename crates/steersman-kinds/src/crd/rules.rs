@@ -12,7 +12,7 @@ mod compile;
 mod definition;
 mod evaluate;
 
-pub(super) use crate::crd::rules::definition::{Place, errors, judge_default};
+pub(super) use crate::crd::rules::definition::{SchemaContext, errors, judge_default};
 
 use crate::crd::rules::compile::Node;
 use crate::crd::rules::evaluate::Pass;
@@ -77,7 +77,7 @@ fn compiled(schema: &Schema) -> Option<Box<Node>> {
     if !has_rules(schema) {
         return None;
     }
-    let decl = DeclType::from_schema(schema, true)?;
+    let decl = DeclType::from_resource_schema(schema)?;
     Node::compile(schema, &decl).map(Box::new)
 }
 

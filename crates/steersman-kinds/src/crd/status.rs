@@ -6,9 +6,9 @@ pub(in crate::crd) mod stored;
 
 use crate::crd::ca_bundle;
 use crate::crd::custom::InvalidDefinition;
-use crate::crd::names::{NameIndex, Names, Rivals};
+use crate::crd::names::{NameChecker, NameIndex, Names};
 use crate::crd::status::approval::Approval;
-use crate::crd::status::condition::Condition;
+use crate::crd::status::condition::{Condition, ConditionStatus};
 use crate::crd::{flag, text, versions};
 use jiff::Timestamp;
 use serde_json::json;
@@ -29,23 +29,29 @@ pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Optio
     if let Some(condition) = approval_condition(definition) {
         condition::set(&mut status, &condition, now);
     }
-    let rivals = names.rivals(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
-    let (names, conflict) = accept(definition, &rivals);
+    let checker = names.checker(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
+    let (names, conflict) = accept(definition, &checker);
     let are_accepted = conflict.is_none();
-    let named = conflict.unwrap_or_else(|| Condition::new("NamesAccepted", true, "NoConflicts", "no conflicts found"));
+    let named = conflict
+        .unwrap_or_else(|| Condition::new("NamesAccepted", ConditionStatus::True, "NoConflicts", "no conflicts found"));
     condition::set(&mut status, &named, now);
     // Once established a definition stays so, because it may have objects, whatever happens to its other names. A
     // definition with the plural of a built-in resource was never in effect.
-    let is_built_in = rivals.is_built_in(text(definition, &["spec", "names", "plural"]));
+    let is_built_in = checker.is_built_in(text(definition, &["spec", "names", "plural"]));
     if is_built_in || !condition::is_true(definition, "Established") {
         let established = match are_accepted {
             // As upstream: controllers that inject CA bundles into definitions do so before the objects are served.
             true if has_bad_bundle(definition) => {
                 let why = "The conversion webhook CABundle is invalid";
-                Condition::new("Established", false, "InvalidCABundle", why)
+                Condition::new("Established", ConditionStatus::False, "InvalidCABundle", why)
             }
-            true => Condition::new("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
-            false => Condition::new("Established", false, "NotAccepted", "not all names are accepted"),
+            true => Condition::new(
+                "Established",
+                ConditionStatus::True,
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+            ),
+            false => Condition::new("Established", ConditionStatus::False, "NotAccepted", "not all names are accepted"),
         };
         condition::set(&mut status, &established, now);
     }
@@ -55,7 +61,11 @@ pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Optio
 
 /// The status of a definition that cannot be served although its names are accepted.
 pub fn not_servable(mut status: Value, why: &InvalidDefinition, now: Timestamp) -> Value {
-    condition::set(&mut status, &Condition::new("Established", false, "NotServable", why.to_string()), now);
+    condition::set(
+        &mut status,
+        &Condition::new("Established", ConditionStatus::False, "NotServable", why.to_string()),
+        now,
+    );
     status
 }
 
@@ -72,24 +82,25 @@ pub fn lacks_names(status: &Value) -> bool {
 
 /// Whether a definition has the name of a built-in resource, whose objects do not belong to it.
 pub fn is_of_built_in(definition: &Value, names: &NameIndex) -> bool {
-    let rivals = names.rivals(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
-    rivals.is_built_in(text(definition, &["spec", "names", "plural"]))
+    let checker = names.checker(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
+    checker.is_built_in(text(definition, &["spec", "names", "plural"]))
 }
 
 /// The accepted names of the definition, and the last conflict that prevented others.
-fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>) {
+fn accept(definition: &Value, checker: &NameChecker<'_>) -> (Names, Option<Condition>) {
     let (requested, accepted) = (Names::requested(definition), Names::accepted(definition));
     let mut names = accepted.clone();
     let mut conflict = None;
     let in_use = |name: &str| format!("{name:?} is already in use");
-    let refuse = |reason, message: String| Some(Condition::new("NamesAccepted", false, reason, message));
+    let refuse =
+        |reason, message: String| Some(Condition::new("NamesAccepted", ConditionStatus::False, reason, message));
 
-    if rivals.is_resource_free(&requested.plural, &[&accepted.plural]) {
+    if checker.is_resource_free(&requested.plural, &[&accepted.plural]) {
         names.plural.clone_from(&requested.plural);
     } else {
         conflict = refuse("PluralConflict", in_use(&requested.plural));
     }
-    if rivals.is_resource_free(&requested.singular, &[&accepted.singular]) {
+    if checker.is_resource_free(&requested.singular, &[&accepted.singular]) {
         names.singular.clone_from(&requested.singular);
     } else {
         conflict = refuse("SingularConflict", in_use(&requested.singular));
@@ -98,7 +109,7 @@ fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>)
     let taken: Vec<String> = requested
         .short_names
         .iter()
-        .filter(|short| !rivals.is_resource_free(short, &given))
+        .filter(|short| !checker.is_resource_free(short, &given))
         .map(|short| in_use(short))
         .collect();
     match taken.as_slice() {
@@ -106,18 +117,18 @@ fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>)
         [one] => conflict = refuse("ShortNamesConflict", one.clone()),
         several => conflict = refuse("ShortNamesConflict", format!("[{}]", several.join(", "))),
     }
-    if rivals.is_kind_free(&requested.kind, &[&accepted.kind]) {
+    if checker.is_kind_free(&requested.kind, &[&accepted.kind]) {
         names.kind.clone_from(&requested.kind);
     } else {
         conflict = refuse("KindConflict", in_use(&requested.kind));
     }
-    if rivals.is_kind_free(&requested.list_kind, &[&accepted.list_kind]) {
+    if checker.is_kind_free(&requested.list_kind, &[&accepted.list_kind]) {
         names.list_kind.clone_from(&requested.list_kind);
     } else {
         conflict = refuse("ListKindConflict", in_use(&requested.list_kind));
     }
     names.categories = requested.categories;
-    if rivals.is_built_in(&requested.plural) {
+    if checker.is_built_in(&requested.plural) {
         // An earlier release may have accepted such names; they are removed.
         names = Names { group: names.group, ..Names::default() };
     }
@@ -139,16 +150,16 @@ fn non_structural(definition: &Value) -> Option<Condition> {
             errors.extend(structural::check(schema, &path));
         }
     }
-    Some(Condition::new("NonStructuralSchema", true, "Violations", field::join(&errors)))
+    Some(Condition::new("NonStructuralSchema", ConditionStatus::True, "Violations", field::join(&errors)))
 }
 
 fn approval_condition(definition: &Value) -> Option<Condition> {
     let (state, reason) = approval::of(definition)?;
-    let (holds, word) = match state {
-        Approval::Approved => (true, "ApprovedAnnotation"),
-        Approval::Bypassed => (false, "UnapprovedAnnotation"),
-        Approval::Invalid => (false, "InvalidAnnotation"),
-        Approval::Missing => (false, "MissingAnnotation"),
+    let (status, word) = match state {
+        Approval::Approved => (ConditionStatus::True, "ApprovedAnnotation"),
+        Approval::Bypassed => (ConditionStatus::False, "UnapprovedAnnotation"),
+        Approval::Invalid => (ConditionStatus::False, "InvalidAnnotation"),
+        Approval::Missing => (ConditionStatus::False, "MissingAnnotation"),
     };
-    Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, word, reason))
+    Some(Condition::new("KubernetesAPIApprovalPolicyConformant", status, word, reason))
 }

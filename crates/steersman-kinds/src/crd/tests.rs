@@ -126,7 +126,11 @@ fn what_is_left_out_is_filled_in() {
     );
     assert_eq!(stored["spec"]["conversion"], json!({"strategy": "None"}));
     assert_eq!(stored["spec"]["versions"], shirts()["spec"]["versions"]);
-    assert_eq!((&stored["status"]["storedVersions"], &stored["metadata"]["generation"]), (&json!(["v1"]), &json!(1)));
+    assert_eq!(stored["metadata"]["generation"], 1);
+    assert_eq!(
+        stored["status"],
+        json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": ["v1"]})
+    );
 }
 
 #[test]
@@ -177,6 +181,17 @@ fn faults_are_named_as_recorded() {
             r#"spec.scope: Unsupported value: "Everywhere": supported values: "Cluster", "Namespaced""#,
         ],
     );
+}
+
+#[test]
+fn a_name_of_a_version_is_looked_for_once_and_blamed_twice() {
+    let version = |name: &str| json!({"name": name, "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let errors = create(&hats(&json!({"versions": [version("v1"), version("v1")]}))).unwrap_err();
+    let of_stored: Vec<&String> = errors.iter().filter(|error| error.starts_with("status.storedVersions")).collect();
+    assert_eq!(of_stored, [r#"status.storedVersions: Invalid value: ["v1"]: must have the storage version v1"#]);
+    let errors = create(&hats(&json!({"versions": [version("A")]}))).unwrap_err();
+    let fields: Vec<&str> = errors.iter().map(|error| error.split(": ").next().unwrap()).collect();
+    assert_eq!(fields, ["spec.version", "spec.versions[0].name"]);
 }
 
 #[test]
@@ -254,7 +269,7 @@ fn a_format_that_nobody_checks_is_told_of() {
         create(&hats(&json!({"versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]})))
             .unwrap();
     let resource = crd::resource();
-    let warnings = resource.strategy.warnings(version(&resource, "v1"), &stored);
+    let warnings = resource.strategy.warnings(version(&resource, "v1"), &stored, &Value::Null);
     assert_eq!(warnings, [r#"unrecognized format "odd""#]);
 }
 
@@ -706,7 +721,7 @@ proptest! {
         strategy.default(version, &mut value, &Budget::unlimited()).unwrap();
         let mut value = strategy.internal(version, value);
         strategy.prepare_create(version, &mut value);
-        let _ = strategy.warnings(version, &value);
+        let _ = strategy.warnings(version, &value, &Value::Null);
         if strategy.validate_create(version, &value, &Budget::unlimited()).is_empty() {
             value["status"] = crd::reconcile(&value, &NameIndex::default(), now()).unwrap();
             prop_assert!(crd::custom_resources(&value).is_ok(), "{value}");

@@ -114,14 +114,13 @@ fn spec(definition: &Value, demands: &Demands<'_>, budget: &Budget) -> Vec<field
         "Cluster" | "Namespaced" => {}
         other => errors.push(field::Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
     }
-    let preserves = flag(spec, &["preserveUnknownFields"]);
-    if preserves && demands.pruning {
+    if flag(spec, &["preserveUnknownFields"]) && demands.pruning {
         let detail =
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(field::Error::invalid(&path.child("preserveUnknownFields"), true, detail));
     }
     errors.extend(version_list(spec, &path.child("versions")));
-    errors.extend(schemas(spec, demands, preserves, budget));
+    errors.extend(schemas(spec, demands, budget));
     for (_, place, subresources) in shared::places(list(spec, &["versions"]), "subresources") {
         errors.extend(parts::subresources(subresources, &place));
     }
@@ -140,9 +139,7 @@ fn spec(definition: &Value, demands: &Demands<'_>, budget: &Budget) -> Vec<field
         }
     }
     errors.extend(parts::names(spec.get("names").unwrap_or(&Value::Null), &names_path));
-    if let Some(conversion) = spec.get("conversion").filter(|conversion| !conversion.is_null()) {
-        errors.extend(conversion::errors(conversion, preserves, &path.child("conversion")));
-    }
+    errors.extend(conversion::errors(spec, &path.child("conversion")));
     errors
 }
 
@@ -170,6 +167,10 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
         if !wrong.is_empty() {
             errors.push(field::Error::invalid(&place.child("name"), name, wrong.join(",")));
         }
+        // Upstream's internal form has the name of the first version once more.
+        if index == 0 && !wrong.is_empty() && !name.is_empty() {
+            errors.push(field::Error::invalid(&field::Path::new("spec.version"), name, wrong.join(",")));
+        }
         errors.extend(parts::deprecation(version, &place.child("deprecationWarning")));
     }
     let whole = |detail: &str| {
@@ -188,8 +189,9 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
 }
 
 /// The errors of the schemas, and of versions without one.
-fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool, budget: &Budget) -> Vec<field::Error> {
+fn schemas(spec: &Value, demands: &Demands<'_>, budget: &Budget) -> Vec<field::Error> {
     let (path, versions) = (field::Path::new("spec"), list(spec, &["versions"]));
+    let preserves = flag(spec, &["preserveUnknownFields"]);
     let mut errors = Vec::new();
     for (index, version) in versions.iter().enumerate().filter(|(_, version)| schema(version).is_none()) {
         let place = path.child("versions").index(index).child("schema").child("openAPIV3Schema");
@@ -218,30 +220,40 @@ fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool, budget: &Budget
             true => versions.iter().any(has_status),
             false => has_status(&versions[index]),
         };
-        if is_watched {
-            errors.extend(structural::check_root_with_status(written, &place));
-        }
+        let root = match is_watched {
+            true => structural::check_root_with_status(written, &place),
+            false => Vec::new(),
+        };
         if is_structural {
             let name = text(&versions[index], &["name"]);
             let old = demands.old_versions.iter().find(|version| text(version, &["name"]) == name);
             let is_unchanged = old.and_then(schema) == Some(written);
-            errors.extend(schema_errors(written, &place, is_unchanged, budget));
+            errors.extend(schema_errors(written, &place, is_unchanged, root, budget));
+        } else {
+            errors.extend(root);
         }
     }
     errors
 }
 
-/// The errors of one schema that has to be structural, and of its rules.
-fn schema_errors(written: &Value, path: &field::Path, is_unchanged: bool, budget: &Budget) -> Vec<field::Error> {
+/// The errors of one schema that has to be structural, and of its rules, behind those of its root with a status.
+fn schema_errors(
+    written: &Value,
+    path: &field::Path,
+    is_unchanged: bool,
+    root: Vec<field::Error>,
+    budget: &Budget,
+) -> Vec<field::Error> {
     let mut cost = Some(OBJECT_BUDGET);
-    let mut judge = |schema: &Schema, default: &Value, path: &field::Path, is_resource: bool| {
-        rules::judge_default(schema, default, path, is_resource, &mut cost, budget)
+    let mut judge = |schema: &Schema, default: &Value, path: &field::Path, default_of| {
+        rules::judge_default(schema, default, path, default_of, &mut cost, budget)
     };
-    let found = structural::examine(written, path, budget, &mut judge);
+    let mut found = structural::examine(written, path, budget, &mut judge);
+    found.root.splice(0..0, root);
     let has_rules = holds(written, &|schema| schema.contains_key("x-kubernetes-validations"));
-    let rules = match has_rules && found.structure.is_empty() {
+    let rules = match has_rules && found.is_structural() {
         true => {
-            let place = rules::Place { path, keywords: &found.keywords, is_unchanged, budget };
+            let place = rules::SchemaContext { path, keywords: &found.keywords, is_unchanged, budget };
             rules::errors(&Schema::from_json(written), &place)
         }
         false => Vec::new(),
@@ -259,8 +271,10 @@ fn stored_versions(definition: &Value) -> Vec<field::Error> {
     }
     let mut errors = Vec::new();
     let names: Vec<&str> = versions(definition).iter().map(|version| text(version, &["name"])).collect();
+    // A second version of the same name is not looked for any more.
+    let mut left: BTreeSet<&str> = stored.iter().map(|name| &**name).collect();
     for (version, name) in versions(definition).iter().zip(&names) {
-        if flag(version, &["storage"]) && !stored.contains(name) {
+        if !left.remove(name) && flag(version, &["storage"]) {
             errors.push(field::Error::invalid(&path, json!(stored), format!("must have the storage version {name}")));
         }
     }

@@ -108,6 +108,8 @@ impl Table {
         // The definitions are those of OpenAPI, which lacks some kinds of answers.
         match &*kind.group {
             "apidiscovery.k8s.io" => self.message(&format!("{LEAD}api.apidiscovery.{version}.{name}")),
+            // It is stored, and no part of the API.
+            "" if *name == *"RangeAllocation" => self.message(&format!("{LEAD}api.core.{version}.{name}")),
             // The two versions share their messages.
             "meta.k8s.io" if *version == *"v1beta1" => {
                 self.message(&format!("{LEAD}apimachinery.pkg.apis.meta.v1.{name}"))

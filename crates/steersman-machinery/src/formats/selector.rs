@@ -3,6 +3,7 @@
 //! Grammar and error texts follow apimachinery's `labels` and `fields` packages.
 
 use crate::names::name;
+use std::borrow::Cow;
 use std::fmt;
 
 /// A parsed label selector. Empty selects everything; otherwise every requirement must hold.
@@ -236,11 +237,20 @@ impl Fields {
         self.requirements.is_empty()
     }
 
-    /// Whether fields satisfy it; `field` gives the value of a path, empty where there is none.
-    pub fn matches<'a>(&self, field: impl Fn(&str) -> std::borrow::Cow<'a, str>) -> bool {
-        self.requirements
-            .iter()
-            .all(|requirement| (field(&requirement.field) == requirement.value) == requirement.equal)
+    /// Whether fields satisfy it; `field` gives the value of a path, empty where there is none. It is called once for each
+    /// field, since a kind has few and a selector may have a thousand requirements.
+    pub fn matches<'a>(&self, field: impl Fn(&str) -> Cow<'a, str>) -> bool {
+        if let [FieldRequirement { field: name, value, equal }] = &self.requirements[..] {
+            return (field(name) == *value) == *equal;
+        }
+        let mut known: Vec<(&str, Cow<'a, str>)> = Vec::new();
+        self.requirements.iter().all(|FieldRequirement { field: name, value, equal }| {
+            let at = known.iter().position(|(one, _)| one == name).unwrap_or_else(|| {
+                known.push((name, field(name)));
+                known.len() - 1
+            });
+            (known[at].1 == *value) == *equal
+        })
     }
 
     /// The value that a field must equal, if there is such a requirement.
@@ -489,6 +499,20 @@ fn value_fault(key: &str, index: usize, value: &str) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_field_is_read_once_however_many_requirements_name_it() {
+        let selector: Vec<String> = (0..1_000).map(|n| format!("a!={n},b!={n}")).collect();
+        let fields = Fields::parse(&selector.join(",")).unwrap();
+        let n_read = std::cell::Cell::new(0);
+        let value = |text: &'static str| {
+            n_read.set(n_read.get() + 1);
+            Cow::Borrowed(text)
+        };
+        assert!(fields.matches(|_| value("x")));
+        assert_eq!(n_read.get(), 2);
+        assert!(!fields.matches(|_| value("999")));
+    }
 
     #[track_caller]
     fn selects(selector: &str, labels: &[(&str, &str)]) -> bool {

@@ -7,4 +7,4 @@ mod scope;
 mod usage;
 
 pub use crate::kinds::quota::scope::{Scope, contains, scopes};
-pub use crate::kinds::quota::usage::{Amounts, Subject};
+pub use crate::kinds::quota::usage::{Amounts, CountedObject};

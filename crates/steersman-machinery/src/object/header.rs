@@ -45,6 +45,8 @@ pub struct Meta<'a> {
     flags: u8,
     /// The bytes from the labels on; checked when the object was decoded.
     body: &'a [u8],
+    /// The position of the fields in the body. An object may have a hundred thousand labels, which not every look may pass.
+    fields_at: usize,
 }
 
 /// An owner reference, as garbage collection needs it.
@@ -66,12 +68,20 @@ pub struct OwnerReference<'a> {
 
 /// The parsed header at the beginning of stored bytes.
 pub(super) struct Parsed {
-    /// Whether the metadata has no field, so that an inserted field needs no comma after it.
-    pub(super) is_empty_metadata: bool,
     /// The position of the JSON.
     pub(super) json_at: usize,
-    /// The position of the metadata's first field in the JSON.
-    pub(super) metadata_at: usize,
+    pub(super) metadata: MetadataPosition,
+    /// The position of the fields behind the labels.
+    pub(super) fields_at: usize,
+}
+
+/// The place in a JSON where a field can be inserted into its metadata.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MetadataPosition {
+    /// The position of the first field.
+    pub(super) at: usize,
+    /// Whether there is no field, so that an inserted one needs no comma after it.
+    pub(super) is_empty: bool,
 }
 
 #[derive(Deserialize)]
@@ -175,15 +185,17 @@ impl Header {
 
     /// The header in its readable form.
     pub fn meta(&self) -> Meta<'_> {
-        Meta { flags: self.flags, body: &self.body }
+        let mut reader = Reader { rest: &self.body };
+        reader.skip_pairs();
+        Meta { flags: self.flags, body: &self.body, fields_at: self.body.len() - reader.rest.len() }
     }
 
     /// Writes the header in front of a JSON.
-    pub(super) fn write(&self, metadata_at: usize, is_empty_metadata: bool, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, metadata: MetadataPosition, out: &mut Vec<u8>) {
         out.push(VERSION);
-        out.push(self.flags | if is_empty_metadata { EMPTY_METADATA } else { 0 });
+        out.push(self.flags | if metadata.is_empty { EMPTY_METADATA } else { 0 });
         let mut position = Vec::with_capacity(4);
-        number(metadata_at, &mut position);
+        number(metadata.at, &mut position);
         number(position.len() + self.body.len(), out);
         out.extend_from_slice(&position);
         out.extend_from_slice(&self.body);
@@ -252,19 +264,20 @@ impl<'a> Meta<'a> {
         let length = reader.number().ok_or(Fault::Cut)?;
         let json_at = stored.len() - reader.rest.len() + length;
         reader.rest = reader.rest.get(..length).ok_or(Fault::Cut)?;
-        let metadata_at = reader.number().ok_or(Fault::Cut)?;
-        let meta = Meta { flags: flags & ASKED, body: reader.rest };
-        meta.check().ok_or(Fault::Malformed)?;
-        Ok(Parsed { is_empty_metadata: flags & EMPTY_METADATA != 0, json_at, metadata_at })
+        let at = reader.number().ok_or(Fault::Cut)?;
+        let meta = Meta { flags: flags & ASKED, body: reader.rest, fields_at: 0 };
+        let fields_at = meta.check().ok_or(Fault::Malformed)?;
+        let metadata = MetadataPosition { at, is_empty: flags & EMPTY_METADATA != 0 };
+        Ok(Parsed { json_at, metadata, fields_at })
     }
 
-    /// The header of bytes that were already checked.
-    pub(super) fn trusted(stored: &'a [u8]) -> Meta<'a> {
+    /// The header of bytes that were already checked, with the position of its fields.
+    pub(super) fn trusted(stored: &'a [u8], fields_at: usize) -> Meta<'a> {
         let mut reader = Reader { rest: stored.get(FIXED..).unwrap_or_default() };
         let length = reader.number().unwrap_or_default();
         reader.rest = reader.rest.get(..length).unwrap_or_default();
         reader.number();
-        Meta { flags: stored.get(1).copied().unwrap_or_default() & ASKED, body: reader.rest }
+        Meta { flags: stored.get(1).copied().unwrap_or_default() & ASKED, body: reader.rest, fields_at }
     }
 
     /// The number of labels.
@@ -286,7 +299,7 @@ impl<'a> Meta<'a> {
 
     /// The selectable fields that are in the header.
     pub fn fields(self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let mut reader = self.behind_labels();
+        let mut reader = Reader { rest: self.body.get(self.fields_at..).unwrap_or_default() };
         let n_fields = reader.number().unwrap_or_default();
         reader.pairs(n_fields)
     }
@@ -349,14 +362,8 @@ impl<'a> Meta<'a> {
         (0..n_owners).map_while(move |_| reader.owner())
     }
 
-    fn behind_labels(self) -> Reader<'a> {
-        let mut reader = Reader { rest: self.body };
-        reader.skip_pairs();
-        reader
-    }
-
     fn behind_fields(self) -> Reader<'a> {
-        let mut reader = self.behind_labels();
+        let mut reader = Reader { rest: self.body.get(self.fields_at..).unwrap_or_default() };
         reader.skip_pairs();
         reader
     }
@@ -369,13 +376,17 @@ impl<'a> Meta<'a> {
         reader
     }
 
-    /// Parses everything: `None` where the bytes are cut off, not UTF-8, or too long.
-    fn check(self) -> Option<()> {
+    /// Parses everything, and returns the position of the fields: `None` where the bytes are cut off, not UTF-8, or too long.
+    fn check(self) -> Option<usize> {
         let mut reader = Reader { rest: self.body };
-        for _ in ["labels", "fields"] {
+        let mut fields_at = 0;
+        for part in ["labels", "fields"] {
             for _ in 0..reader.number()? {
                 reader.text()?;
                 reader.text()?;
+            }
+            if part == "labels" {
+                fields_at = self.body.len() - reader.rest.len();
             }
         }
         for _ in 0..if self.is_deleting() { 3 } else { 2 } {
@@ -387,7 +398,7 @@ impl<'a> Meta<'a> {
         for _ in 0..reader.number()? {
             reader.owner()?;
         }
-        reader.rest.is_empty().then_some(())
+        reader.rest.is_empty().then_some(fields_at)
     }
 }
 
@@ -462,5 +473,25 @@ impl<'a> Reader<'a> {
             let length = self.number().unwrap_or_default();
             self.rest = self.rest.get(length..).unwrap_or_default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_are_found_without_a_look_at_the_labels() {
+        let header = Header::of(&json!({"metadata": {"uid": "u", "labels": {"a": "b"}}}), &[("spec.node", "n")]);
+        let mut stored = Vec::new();
+        header.write(MetadataPosition { at: 0, is_empty: false }, &mut stored);
+        let parsed = Meta::parse(&stored).unwrap();
+        let places: Vec<usize> = (0..stored.len() - 1).filter(|at| &stored[*at..][..2] == b"\x01a").collect();
+        let [label_at] = places[..] else { panic!("{places:?}") };
+        // A length beyond the end.
+        stored[label_at] = 0x7f;
+        let meta = Meta::trusted(&stored, parsed.fields_at);
+        assert_eq!((meta.field("spec.node"), meta.uid(), meta.label("a")), (Some("n"), "u", None));
     }
 }

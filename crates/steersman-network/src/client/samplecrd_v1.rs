@@ -48,7 +48,7 @@ impl Informers {
 
 /// Reads objects of the kind Network from a cache, by namespace.
 pub trait NetworkLister {
-    /// Those in `namespace`.
+    /// The lister of the objects in `namespace`.
     fn networks(&self, namespace: &str) -> typed::NamespaceLister<Network>;
 }
 

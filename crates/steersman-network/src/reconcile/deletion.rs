@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::identity::{ClusterId, Ownership};
 use crate::reconcile::desired::Invalid;
 use crate::reconcile::execute::give_back_marker;
-use crate::reconcile::observe::{Found, Search};
+use crate::reconcile::observe::{ObjectNetworks, Search};
 use crate::reconcile::outcome::{NotReady, Retry};
 use crate::reconcile::pending::Pending;
 use crate::reconcile::plan::copied;
@@ -56,7 +56,7 @@ impl Release<'_> {
     /// Deletes networks with the marker, and those that have lost it; adopted ones only if the spec says so.
     async fn delete(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         let Search { cloud, request, identity, read_access, .. } = self.search;
-        let Found { networks, is_missing } = self.search.own(None).await?;
+        let ObjectNetworks { networks, is_missing } = self.search.own(None).await?;
         if is_missing && networks.is_empty() {
             read_access.check(cloud, request, self.cluster).await?;
         }
@@ -90,13 +90,13 @@ impl Release<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.settle()
+        self.wait_for_lost_create()
     }
 
     /// Removes the markers, so that no sweep takes the network for an orphan.
     async fn retain(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         let Search { cloud, request, read_access, .. } = self.search;
-        let Found { networks, is_missing } = self.search.carriers().await?;
+        let ObjectNetworks { networks, is_missing } = self.search.carriers().await?;
         if is_missing && networks.is_empty() {
             // A network that is only invisible still has its marker, and a later sweep would delete it.
             read_access.check(cloud, request, self.cluster).await?;
@@ -105,7 +105,7 @@ impl Release<'_> {
             self.unmark(&network).await?;
             events.push(Event::new("NetworkRetained", format!("network {} stays in Neutron", network.id)));
         }
-        self.settle()
+        self.wait_for_lost_create()
     }
 
     async fn unmark(&self, network: &Network) -> Result<(), NotReady> {
@@ -119,7 +119,7 @@ impl Release<'_> {
     }
 
     /// A create whose answer was lost may still be carried out: wait, then search once more.
-    fn settle(&self) -> Result<(), NotReady> {
+    fn wait_for_lost_create(&self) -> Result<(), NotReady> {
         match self.pending.wait(self.uid) {
             Some(wait) => {
                 let message = "the answer to a create was lost: waiting to see whether there is something to let go of";

@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 16;
 const LOOKS_MAX: usize = 3;
 
 /// The input of a reconcile.
-pub(crate) struct Work<'a> {
+pub(crate) struct Input<'a> {
     pub(crate) search: Search<'a>,
     pub(crate) cluster: &'a ClusterId,
     pub(crate) uid: &'a str,
@@ -55,7 +55,7 @@ impl From<NotReady> for StepError {
 
 /// The observed state, updated with the answers to the steps, so that nothing is read twice.
 struct Progress<'a> {
-    work: &'a Work<'a>,
+    work: &'a Input<'a>,
     observed: Observed,
     /// The status names a network that was not found.
     is_missing: bool,
@@ -65,7 +65,7 @@ struct Progress<'a> {
 }
 
 /// Takes steps until Neutron agrees with the spec. Adds an event for each change.
-pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcome {
+pub(crate) async fn converge(work: &Input<'_>, events: &mut Vec<Event>) -> Outcome {
     let mut n_steps = 0;
     let mut created = None;
     for _ in 0..LOOKS_MAX {
@@ -113,7 +113,7 @@ fn contested() -> NotReady {
 impl Progress<'_> {
     fn ready(&self, subnet: SubnetId) -> Outcome {
         let working = match self.observed.networks.first() {
-            Some(network) => check_working(network, self.work.desired.admin_state_up),
+            Some(network) => check_working(network, self.work.desired),
             None => Ok(()),
         };
         self.outcome(working, Some(subnet))
@@ -170,7 +170,7 @@ impl Progress<'_> {
     }
 
     async fn create_network(&mut self) -> Result<(), StepError> {
-        let Work { search, cluster, uid, pending, .. } = self.work;
+        let Input { search, cluster, uid, pending, .. } = self.work;
         let (cloud, request, read_access) = (search.cloud, search.request, search.read_access);
         if self.is_missing {
             read_access.check(cloud, request, cluster).await?;
@@ -210,7 +210,7 @@ impl Progress<'_> {
     }
 
     async fn create_subnet(&mut self, network: NetworkId) -> Result<(), StepError> {
-        let Work { search, uid, desired, pending, .. } = self.work;
+        let Input { search, uid, desired, pending, .. } = self.work;
         let create = SubnetCreate {
             name: Some(search.identity.name.clone()),
             description: Some(search.identity.marker.clone()),
@@ -230,7 +230,7 @@ impl Progress<'_> {
 
     /// An earlier reconcile may have been cut off between marking a network to adopt and checking for other markers.
     async fn yield_unrecorded(&mut self) -> Result<(), StepError> {
-        let Work { search, desired, .. } = self.work;
+        let Input { search, desired, .. } = self.work;
         let recorded = search.status.and_then(NetworkStatus::network);
         let is_recorded = self.observed.networks.first().is_some_and(|network| recorded == Some(network.id));
         let is_managed = desired.management_policy == ManagementPolicy::Managed;
@@ -241,7 +241,7 @@ impl Progress<'_> {
     /// marked, so the later of two sees the marker of the other; if both see each other, both try again, a little
     /// apart.
     async fn yield_shared(&mut self) -> Result<(), StepError> {
-        let Work { search, .. } = self.work;
+        let Input { search, .. } = self.work;
         let Some(network) = self.observed.networks.first().filter(|it| search.identity.is_shared(it)) else {
             return Ok(());
         };

@@ -32,7 +32,7 @@ pub(crate) struct Search<'a> {
 
 /// The networks of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct ObjectNetworks {
     /// The object's network, and after it its duplicates.
     pub(crate) networks: Vec<Network>,
     /// The status names a network that was not found: it may be gone, or not be visible.
@@ -56,7 +56,7 @@ impl Search<'_> {
     ///
     /// # Errors
     /// The network in the status cannot be found with this operator's credentials, or the cloud's error.
-    pub(crate) async fn own(&self, adopt: Option<&Target>) -> Result<Found, NotReady> {
+    pub(crate) async fn own(&self, adopt: Option<&Target>) -> Result<ObjectNetworks, NotReady> {
         let mut networks = Vec::new();
         let named = match self.status.and_then(NetworkStatus::network) {
             None => None,
@@ -70,7 +70,7 @@ impl Search<'_> {
                     self.check_place(id)?;
                     let networks = self.marked().await?;
                     self.check_first(&networks, None, adopt)?;
-                    return Ok(Found { networks, is_missing: true });
+                    return Ok(ObjectNetworks { networks, is_missing: true });
                 }
                 Err(error) => return Err(error.into()),
             },
@@ -79,7 +79,7 @@ impl Search<'_> {
             networks.extend(self.marked().await?.into_iter().filter(|network| Some(network.id) != named));
         }
         self.check_first(&networks, named, adopt)?;
-        Ok(Found { networks, is_missing: false })
+        Ok(ObjectNetworks { networks, is_missing: false })
     }
 
     /// Checks that more than a tag shows that the first network is the object's: tags are copied, with a template or by
@@ -107,11 +107,11 @@ impl Search<'_> {
     ///
     /// # Errors
     /// The network in the status cannot be found with this operator's credentials, or the cloud's error.
-    pub(crate) async fn carriers(&self) -> Result<Found, NotReady> {
+    pub(crate) async fn carriers(&self) -> Result<ObjectNetworks, NotReady> {
         let mut networks = self.marked().await?;
         let named = self.status.and_then(NetworkStatus::network);
         let Some(id) = named.filter(|id| networks.iter().all(|network| network.id != *id)) else {
-            return Ok(Found { networks, is_missing: false });
+            return Ok(ObjectNetworks { networks, is_missing: false });
         };
         match self.cloud.read_network(self.request, id).await {
             Ok(network) => {
@@ -122,11 +122,11 @@ impl Search<'_> {
                     Ownership::Others => self.check_cluster(&network)?,
                     Ownership::Unmarked => {}
                 }
-                Ok(Found { networks, is_missing: false })
+                Ok(ObjectNetworks { networks, is_missing: false })
             }
             Err(error) if error.is_not_found() => {
                 self.check_place(id)?;
-                Ok(Found { networks, is_missing: true })
+                Ok(ObjectNetworks { networks, is_missing: true })
             }
             Err(error) => Err(error.into()),
         }
@@ -258,7 +258,7 @@ pub(crate) async fn subnets(cloud: &dyn Cloud, request: RequestId, network: Netw
 /// # Errors
 /// As [`Search::own`] and [`Search::network_to_adopt`].
 pub(crate) async fn observe(search: &Search<'_>, desired: &Desired) -> Result<(Observed, bool), NotReady> {
-    let Found { mut networks, is_missing } = search.own(desired.adopt.as_ref()).await?;
+    let ObjectNetworks { mut networks, is_missing } = search.own(desired.adopt.as_ref()).await?;
     if let (Some(target), true) = (&desired.adopt, networks.is_empty()) {
         networks.push(search.network_to_adopt(target).await?);
     }

@@ -1,6 +1,6 @@
 //! The outcome of a reconcile: the object's conditions, the Event, and the time of the next try.
 
-use crate::reconcile::desired::Invalid;
+use crate::reconcile::desired::{Desired, Invalid};
 use crate::reconcile::plan::{Refusal, Step};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -98,16 +98,16 @@ impl NotReady {
     }
 }
 
-/// Checks that a network carries traffic, or need not.
+/// Checks that a network carries traffic, unless it is to be down.
 ///
 /// # Errors
 /// The network's status in Neutron, if it should carry traffic and does not.
-pub(crate) fn check_working(network: &Network, admin_state_up: Option<bool>) -> Result<(), NotReady> {
+pub(crate) fn check_working(network: &Network, desired: &Desired) -> Result<(), NotReady> {
     let id = network.id;
     let stuck = |reason, text: &str, retry| Err(NotReady::new(reason, format!("network {id} {text}"), retry));
     match &network.status {
         None | Some(NetworkStatus::Active) => Ok(()),
-        Some(NetworkStatus::Down) if admin_state_up == Some(false) => Ok(()),
+        Some(NetworkStatus::Down) if desired.admin_state_up == Some(false) => Ok(()),
         Some(NetworkStatus::Build) => stuck("NetworkBuilding", "is being built by Neutron", Retry::BackOff),
         Some(NetworkStatus::Down) => {
             stuck("NetworkDown", "is there, but Neutron says that it is DOWN", Retry::After(SLOW))
@@ -210,12 +210,15 @@ mod tests {
             let id = "00000000-0000-4000-8000-000000000001";
             serde_json::from_value::<Network>(serde_json::json!({"id": id, "status": status})).unwrap()
         };
-        let reason = |status, up| check_working(&network(status), up).err().map(|not_ready| not_ready.reason);
-        assert_eq!(reason("ACTIVE", None), None);
-        assert_eq!(reason("BUILD", None), Some("NetworkBuilding"));
-        assert_eq!(reason("DOWN", None), Some("NetworkDown"));
-        assert_eq!(reason("DOWN", Some(false)), None);
-        assert_eq!(reason("ERROR", Some(false)), Some("NetworkError"));
-        assert_eq!(reason("PENDING", None), Some("NetworkNotActive"));
+        let desired = |spec| Desired::parse(&serde_json::from_value(spec).unwrap()).unwrap();
+        let usual = desired(serde_json::json!({"cidr": "10.0.0.0/24"}));
+        let down = desired(serde_json::json!({"cidr": "10.0.0.0/24", "adminStateUp": false}));
+        let reason = |status, desired| check_working(&network(status), desired).err().map(|not_ready| not_ready.reason);
+        assert_eq!(reason("ACTIVE", &usual), None);
+        assert_eq!(reason("BUILD", &usual), Some("NetworkBuilding"));
+        assert_eq!(reason("DOWN", &usual), Some("NetworkDown"));
+        assert_eq!(reason("DOWN", &down), None);
+        assert_eq!(reason("ERROR", &down), Some("NetworkError"));
+        assert_eq!(reason("PENDING", &usual), Some("NetworkNotActive"));
     }
 }

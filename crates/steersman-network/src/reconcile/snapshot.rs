@@ -88,7 +88,7 @@ impl Snapshot {
     ) -> Option<(NetworkId, SubnetId)> {
         let observed = self.observed(uid, identity, status, desired.adopt.as_ref())?;
         let Step::Done(network, subnet) = plan(desired, identity, &observed) else { return None };
-        check_working(observed.networks.first()?, desired.admin_state_up).ok()?;
+        check_working(observed.networks.first()?, desired).ok()?;
         Some((network, subnet))
     }
 

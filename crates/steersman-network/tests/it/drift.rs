@@ -1,6 +1,6 @@
 //! Changes in Neutron that the operator did not make.
 
-use crate::world::{GRACE, INTERVAL, World, id_of, plain};
+use crate::environment::{Environment, GRACE, INTERVAL, id_of, plain};
 use kube::ResourceExt as _;
 use kube::api::Patch;
 use serde_json::json;
@@ -17,17 +17,17 @@ fn text(text: &str) -> Option<String> {
 }
 
 /// A network with a marker that no operator of the test has created.
-async fn marked(world: &World, marker: &str) {
+async fn marked(environment: &Environment, marker: &str) {
     let create = NetworkCreate { name: text("stray"), description: text(marker), ..NetworkCreate::default() };
-    world.cloud.create_network(RequestId::random(), &create).await.unwrap();
+    environment.cloud.create_network(RequestId::random(), &create).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_edited_in_neutron_is_repaired_and_makes_no_second_network() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", plain()).await;
-    let id = id_of(&world.until_ready("a").await);
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", plain()).await;
+    let id = id_of(&environment.until_ready("a").await);
     let request = RequestId::random();
     let change = NetworkUpdate {
         name: text("renamed"),
@@ -35,19 +35,19 @@ async fn what_is_edited_in_neutron_is_repaired_and_makes_no_second_network() {
         admin_state_up: Some(false),
         ..NetworkUpdate::default()
     };
-    world.cloud.update_network(request, id, &change, None).await.unwrap();
-    let subnet = world.subnets(id).await[0].id;
+    environment.cloud.update_network(request, id, &change, None).await.unwrap();
+    let subnet = environment.subnets(id).await[0].id;
     let change = SubnetUpdate {
         name: text("renamed"),
         description: text("edited"),
         enable_dhcp: Some(false),
         ..SubnetUpdate::default()
     };
-    world.cloud.update_subnet(request, subnet, &change, None).await.unwrap();
+    environment.cloud.update_subnet(request, subnet, &change, None).await.unwrap();
 
-    world
+    environment
         .eventually("all is as it was", async || {
-            let (networks, subnets) = (world.networks().await, world.subnets(id).await);
+            let (networks, subnets) = (environment.networks().await, environment.subnets(id).await);
             assert_eq!((networks.len(), networks[0].id, subnets.len(), subnets[0].id), (1, id, 1, subnet));
             networks[0].name == "default/a"
                 && networks[0].description.starts_with("network-controller:c:")
@@ -58,19 +58,19 @@ async fn what_is_edited_in_neutron_is_repaired_and_makes_no_second_network() {
         })
         .await;
     operator.stop().await;
-    assert!(world.events("a").await.contains(&"NetworkRestored".to_owned()));
+    assert!(environment.events("a").await.contains(&"NetworkRestored".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_network_that_is_deleted_in_neutron_is_made_anew() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", plain()).await;
-    let id = id_of(&world.until_ready("a").await);
-    world.cloud.delete_network(RequestId::random(), id, None).await.unwrap();
-    world
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", plain()).await;
+    let id = id_of(&environment.until_ready("a").await);
+    environment.cloud.delete_network(RequestId::random(), id, None).await.unwrap();
+    environment
         .eventually("another network", async || {
-            let networks = world.networks().await;
+            let networks = environment.networks().await;
             networks.len() == 1 && networks[0].id != id && networks[0].subnets.len() == 1
         })
         .await;
@@ -79,36 +79,36 @@ async fn a_network_that_is_deleted_in_neutron_is_made_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn drift_is_only_reported_where_the_spec_says_so() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "driftPolicy": "Report"})).await;
-    let id = id_of(&world.until_ready("a").await);
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "driftPolicy": "Report"})).await;
+    let id = id_of(&environment.until_ready("a").await);
     let down = NetworkUpdate { admin_state_up: Some(false), ..NetworkUpdate::default() };
-    world.cloud.update_network(RequestId::random(), id, &down, None).await.unwrap();
-    let ready = world.until_reason("a", "Drifted").await;
+    environment.cloud.update_network(RequestId::random(), id, &down, None).await.unwrap();
+    let ready = environment.until_reason("a", "Drifted").await;
     assert!(ready.message.contains("set admin_state_up to true of network"), "{ready:?}");
     tokio::time::sleep(5 * INTERVAL).await;
-    assert_eq!(world.network(id).await.unwrap().admin_state_up, Some(false));
-    world.respec("a", plain()).await;
-    world.until_ready("a").await;
-    assert_eq!(world.network(id).await.unwrap().admin_state_up, Some(true));
+    assert_eq!(environment.network(id).await.unwrap().admin_state_up, Some(false));
+    environment.respec("a", plain()).await;
+    environment.until_ready("a").await;
+    assert_eq!(environment.network(id).await.unwrap().admin_state_up, Some(true));
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn networks_of_objects_that_are_gone_are_removed_after_the_grace_time() {
-    let world = World::simulated().await;
-    marked(&world, "network-controller:c:0aa7e6ad-0000-4000-8000-000000000001").await;
-    marked(&world, "network-controller:other:0aa7e6ad-0000-4000-8000-000000000001").await;
-    marked(&world, "network-controller/0aa7e6ad-0000-4000-8000-000000000001").await;
-    marked(&world, "somebody's").await;
-    let operator = world.operate();
-    world.create("a", plain()).await;
-    world.until_ready("a").await;
+    let environment = Environment::simulated().await;
+    marked(&environment, "network-controller:c:0aa7e6ad-0000-4000-8000-000000000001").await;
+    marked(&environment, "network-controller:other:0aa7e6ad-0000-4000-8000-000000000001").await;
+    marked(&environment, "network-controller/0aa7e6ad-0000-4000-8000-000000000001").await;
+    marked(&environment, "somebody's").await;
+    let operator = environment.operate();
+    environment.create("a", plain()).await;
+    environment.until_ready("a").await;
     tokio::time::sleep(GRACE - 2 * INTERVAL).await;
-    assert_eq!(world.networks().await.len(), 5, "before the grace time is over");
+    assert_eq!(environment.networks().await.len(), 5, "before the grace time is over");
     tokio::time::sleep(4 * INTERVAL).await;
-    let mut left: Vec<String> = world.networks().await.into_iter().map(|network| network.description).collect();
+    let mut left: Vec<String> = environment.networks().await.into_iter().map(|network| network.description).collect();
     left.sort_unstable();
     assert_eq!(left.len(), 4, "{left:?}");
     assert!(left.iter().any(|description| description.starts_with("network-controller:other:")), "{left:?}");
@@ -123,126 +123,132 @@ async fn networks_of_objects_that_are_gone_are_removed_after_the_grace_time() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_that_are_deleted_while_the_operator_is_away_leave_nothing() {
-    let world = World::simulated().await;
-    let operator = world.operate();
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
     for name in ["waits", "forced"] {
-        world.create(name, plain()).await;
-        world.until_ready(name).await;
+        environment.create(name, plain()).await;
+        environment.until_ready(name).await;
     }
     operator.kill().await;
     // One object waits for its finalizer; the other's finalizer is removed by somebody.
-    world.api().delete("waits", &Default::default()).await.unwrap();
-    world.api().delete("forced", &Default::default()).await.unwrap();
+    environment.api().delete("waits", &Default::default()).await.unwrap();
+    environment.api().delete("forced", &Default::default()).await.unwrap();
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    world.api().patch("forced", &none).await.unwrap();
-    assert_eq!(world.networks().await.len(), 2);
+    environment.api().patch("forced", &none).await.unwrap();
+    assert_eq!(environment.networks().await.len(), 2);
 
-    let operator = world.operate();
-    world.eventually("nothing is left", async || world.networks().await.is_empty()).await;
-    world
-        .eventually("no object is left", async || world.api().list(&Default::default()).await.unwrap().items.is_empty())
+    let operator = environment.operate();
+    environment.eventually("nothing is left", async || environment.networks().await.is_empty()).await;
+    environment
+        .eventually("no object is left", async || {
+            environment.api().list(&Default::default()).await.unwrap().items.is_empty()
+        })
         .await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_create_that_comes_about_late_is_taken_back() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    let uid = world.create("a", plain()).await.uid().unwrap();
-    let id = id_of(&world.until_ready("a").await);
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    let uid = environment.create("a", plain()).await.uid().unwrap();
+    let id = id_of(&environment.until_ready("a").await);
     tokio::time::sleep(INTERVAL * 2).await;
-    marked(&world, &format!("network-controller:c:{uid}")).await;
-    world.eventually("one network", async || world.networks().await.len() == 1).await;
-    assert!(world.network(id).await.is_some(), "the one in use is the one that stays");
+    marked(&environment, &format!("network-controller:c:{uid}")).await;
+    environment.eventually("one network", async || environment.networks().await.len() == 1).await;
+    assert!(environment.network(id).await.is_some(), "the one in use is the one that stays");
     operator.stop().await;
-    assert!(world.events("a").await.contains(&"DuplicateDeleted".to_owned()));
+    assert!(environment.events("a").await.contains(&"DuplicateDeleted".to_owned()));
 }
 
 /// A network of somebody else, for another purpose, with a tag.
-async fn tagged(world: &World, create: NetworkCreate, tag: &str) -> NetworkId {
-    let id = world.cloud.create_network(RequestId::random(), &create).await.unwrap().id;
-    world.cloud.add_network_tag(RequestId::random(), id, tag).await.unwrap();
+async fn tagged(environment: &Environment, create: NetworkCreate, tag: &str) -> NetworkId {
+    let id = environment.cloud.create_network(RequestId::random(), &create).await.unwrap().id;
+    environment.cloud.add_network_tag(RequestId::random(), id, tag).await.unwrap();
     id
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_objects_that_are_gone_what_was_adopted_or_only_has_the_tag_stays() {
-    let world = World::simulated().await;
+    let environment = Environment::simulated().await;
     let gone = "network-controller:c:0aa7e6ad-0000-4000-8000-000000000001";
     let theirs = NetworkCreate { name: text("theirs"), description: text("d"), ..NetworkCreate::default() };
-    let copy = tagged(&world, theirs.clone(), gone).await;
+    let copy = tagged(&environment, theirs.clone(), gone).await;
     // Created for an object whose spec sets a description: the marker of its subnet shows that.
-    let made = tagged(&world, theirs.clone(), gone).await;
+    let made = tagged(&environment, theirs.clone(), gone).await;
     let subnet = SubnetCreate { description: text(gone), ..SubnetCreate::new(made, "10.0.0.0/24".parse().unwrap()) };
-    world.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
-    let adopted = tagged(&world, theirs, &format!("{gone}:adopted")).await;
-    let operator = world.operate();
-    world.create("a", plain()).await;
-    world.until_ready("a").await;
+    environment.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
+    let adopted = tagged(&environment, theirs, &format!("{gone}:adopted")).await;
+    let operator = environment.operate();
+    environment.create("a", plain()).await;
+    environment.until_ready("a").await;
     tokio::time::sleep(GRACE + 4 * INTERVAL).await;
-    assert_eq!(world.network(copy).await.unwrap().tags, [gone]);
-    assert_eq!(world.network(adopted).await.unwrap().tags, [""; 0], "another object may adopt it now");
-    assert_eq!(world.network(made).await, None);
+    assert_eq!(environment.network(copy).await.unwrap().tags, [gone]);
+    assert_eq!(environment.network(adopted).await.unwrap().tags, [""; 0], "another object may adopt it now");
+    assert_eq!(environment.network(made).await, None);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_adopted_stays_when_the_spec_forgets_it_and_the_object_is_deleted() {
-    let world = World::simulated().await;
+    let environment = Environment::simulated().await;
     let theirs = NetworkCreate { name: text("theirs"), description: text("d"), ..NetworkCreate::default() };
-    let id = tagged(&world, theirs, "theirs").await;
+    let id = tagged(&environment, theirs, "theirs").await;
     let subnet = SubnetCreate::new(id, "10.0.0.0/24".parse().unwrap());
-    world.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
-    let operator = world.operate();
+    environment.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
+    let operator = environment.operate();
     let adopt = json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "adopt": {"tag": "theirs"}});
-    world.create("a", adopt).await;
-    assert_eq!(id_of(&world.until_ready("a").await), id);
-    world.respec("a", plain()).await;
-    assert_eq!(id_of(&world.until_ready("a").await), id);
-    let network = world.network(id).await.unwrap();
+    environment.create("a", adopt).await;
+    assert_eq!(id_of(&environment.until_ready("a").await), id);
+    environment.respec("a", plain()).await;
+    assert_eq!(id_of(&environment.until_ready("a").await), id);
+    let network = environment.network(id).await.unwrap();
     assert_eq!((network.name.as_str(), network.description.as_str()), ("theirs", "d"));
-    world.api().delete("a", &Default::default()).await.unwrap();
-    world
-        .eventually("the object is gone", async || world.api().get("a").await.is_err_and(|error| error.is_not_found()))
+    environment.api().delete("a", &Default::default()).await.unwrap();
+    environment
+        .eventually("the object is gone", async || {
+            environment.api().get("a").await.is_err_and(|error| error.is_not_found())
+        })
         .await;
     tokio::time::sleep(GRACE + 4 * INTERVAL).await;
-    assert_eq!(world.network(id).await.unwrap().tags, ["theirs"]);
+    assert_eq!(environment.network(id).await.unwrap().tags, ["theirs"]);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_half_made_at_a_shutdown_is_cut_off_in_time_and_finished_by_the_next() {
     for operation in [Operation::CreateNetwork, Operation::AddNetworkTag, Operation::CreateSubnet] {
-        let world = World::simulated().await;
-        let operator = world.operate();
-        world.cloud.next(operation, Fault::Hang);
-        world.create("a", plain()).await;
-        world.eventually("the call hangs", async || world.cloud.is_spent()).await;
+        let environment = Environment::simulated().await;
+        let operator = environment.operate();
+        environment.cloud.next(operation, Fault::Hang);
+        environment.create("a", plain()).await;
+        environment.eventually("the call hangs", async || environment.cloud.is_spent()).await;
         let begun = tokio::time::Instant::now();
         let ended = operator.end().await;
         assert!(matches!(ended, Err(ManagerError::Controller(_))), "{operation:?}: {ended:?}");
         let took = begun.elapsed();
         assert!((SHUTDOWN_GRACE..SHUTDOWN_GRACE + Duration::from_secs(10)).contains(&took), "{took:?}");
-        let operator = world.operate();
-        let id = id_of(&world.until_ready("a").await);
-        assert_eq!((world.networks().await.len(), world.subnets(id).await.len()), (1, 1), "{operation:?}");
+        let operator = environment.operate();
+        let id = id_of(&environment.until_ready("a").await);
+        assert_eq!((environment.networks().await.len(), environment.subnets(id).await.len()), (1, 1), "{operation:?}");
         operator.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_retained_is_no_orphan() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "deletionPolicy": "Retain"})).await;
-    let id = id_of(&world.until_ready("a").await);
-    world.api().delete("a", &Default::default()).await.unwrap();
-    world
-        .eventually("the object is gone", async || world.api().get("a").await.is_err_and(|error| error.is_not_found()))
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "deletionPolicy": "Retain"})).await;
+    let id = id_of(&environment.until_ready("a").await);
+    environment.api().delete("a", &Default::default()).await.unwrap();
+    environment
+        .eventually("the object is gone", async || {
+            environment.api().get("a").await.is_err_and(|error| error.is_not_found())
+        })
         .await;
     tokio::time::sleep(2 * GRACE).await;
-    assert!(world.network(id).await.is_some());
+    assert!(environment.network(id).await.is_some());
     operator.stop().await;
 }
 
@@ -250,38 +256,39 @@ async fn what_is_retained_is_no_orphan() {
 async fn a_spoiled_status_is_written_anew() {
     // A definition without a schema, which accepts any status.
     let definition = include_str!("../../../../manifests/crd/network.yaml");
-    let world = World::defined(std::sync::Arc::new(steersman_neutron::Simulated::in_memory()), definition).await;
-    let operator = world.operate();
+    let environment =
+        Environment::defined(std::sync::Arc::new(steersman_neutron::Simulated::in_memory()), definition).await;
+    let operator = environment.operate();
     let spoiled = json!({
         "apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a", "namespace": "default"}, "spec": plain(),
         "status": {"networkID": {"x": 1}, "conditions": ["Ready"], "observedGeneration": "one"}
     });
-    world.plane.apply(&spoiled.to_string()).await;
-    world
+    environment.plane.apply(&spoiled.to_string()).await;
+    environment
         .eventually("the status is a status", async || {
-            let object = world.api().get("a").await.unwrap();
+            let object = environment.api().get("a").await.unwrap();
             object.status.is_some_and(|status| status.subnet_id.is_some() && status.conditions.len() == 2)
         })
         .await;
     operator.stop().await;
-    let made = world.networks().await;
+    let made = environment.networks().await;
     assert_eq!(made.len(), 1);
-    assert_eq!(world.cloud.find_subnets(RequestId::random(), &SubnetFilter::all()).await.unwrap().len(), 1);
+    assert_eq!(environment.cloud.find_subnets(RequestId::random(), &SubnetFilter::all()).await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_lost_with_the_process_leaves_one_network() {
     for operation in [Operation::CreateNetwork, Operation::AddNetworkTag, Operation::CreateSubnet] {
-        let world = World::simulated().await;
-        let operator = world.operate();
-        world.cloud.next(operation, Fault::LoseAnswer);
-        world.create("a", plain()).await;
-        world.eventually("the fault has happened", async || world.cloud.is_spent()).await;
+        let environment = Environment::simulated().await;
+        let operator = environment.operate();
+        environment.cloud.next(operation, Fault::LoseAnswer);
+        environment.create("a", plain()).await;
+        environment.eventually("the fault has happened", async || environment.cloud.is_spent()).await;
         operator.kill().await;
-        let operator = world.operate();
-        world.until_ready("a").await;
+        let operator = environment.operate();
+        environment.until_ready("a").await;
         tokio::time::sleep(2 * INTERVAL).await;
-        assert_eq!(world.networks().await.len(), 1, "{operation:?}");
+        assert_eq!(environment.networks().await.len(), 1, "{operation:?}");
         operator.stop().await;
     }
 }

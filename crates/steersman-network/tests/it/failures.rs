@@ -1,6 +1,6 @@
 //! Each failure of Neutron: its condition, its Event, and how it ends. `docs/network-operator.md` has the table.
 
-use crate::world::{INTERVAL, World, id_of, plain};
+use crate::environment::{Environment, INTERVAL, id_of, plain};
 use serde_json::json;
 use steersman_neutron::{Cloud as _, Fault, Operation, RequestId, SubnetCreate};
 
@@ -42,16 +42,16 @@ const CREATES: [(Operation, Fault, &str); 12] = [
 #[tokio::test(start_paused = true)]
 async fn each_outage_has_its_condition_and_event_and_heals() {
     for (fault, reason) in OUTAGES {
-        let world = World::simulated().await;
-        world.cloud.set_outage(Some(fault));
-        let operator = world.operate();
-        world.create("a", plain()).await;
-        let ready = world.until_reason("a", reason).await;
+        let environment = Environment::simulated().await;
+        environment.cloud.set_outage(Some(fault));
+        let operator = environment.operate();
+        environment.create("a", plain()).await;
+        let ready = environment.until_reason("a", reason).await;
         assert!(!ready.message.is_empty(), "{fault:?}");
-        world.eventually("an Event", async || world.events("a").await.contains(&reason.to_owned())).await;
-        world.cloud.set_outage(None);
-        world.until_ready("a").await;
-        assert_eq!(world.networks().await.len(), 1, "{fault:?}");
+        environment.eventually("an Event", async || environment.events("a").await.contains(&reason.to_owned())).await;
+        environment.cloud.set_outage(None);
+        environment.until_ready("a").await;
+        assert_eq!(environment.networks().await.len(), 1, "{fault:?}");
         operator.stop().await;
     }
 }
@@ -59,60 +59,60 @@ async fn each_outage_has_its_condition_and_event_and_heals() {
 #[tokio::test(start_paused = true)]
 async fn each_failed_create_has_its_condition_and_event_and_leaves_one_pair() {
     for (operation, fault, reason) in CREATES {
-        let world = World::simulated().await;
-        let operator = world.operate();
-        world.cloud.next(operation, fault);
-        world.create("a", plain()).await;
-        world.eventually("an Event", async || world.events("a").await.contains(&reason.to_owned())).await;
-        let object = world.until_ready("a").await;
+        let environment = Environment::simulated().await;
+        let operator = environment.operate();
+        environment.cloud.next(operation, fault);
+        environment.create("a", plain()).await;
+        environment.eventually("an Event", async || environment.events("a").await.contains(&reason.to_owned())).await;
+        let object = environment.until_ready("a").await;
         tokio::time::sleep(2 * INTERVAL).await;
-        assert_eq!(world.networks().await.len(), 1, "{operation:?} {fault:?}");
-        assert_eq!(world.subnets(id_of(&object)).await.len(), 1, "{operation:?} {fault:?}");
+        assert_eq!(environment.networks().await.len(), 1, "{operation:?} {fault:?}");
+        assert_eq!(environment.subnets(id_of(&object)).await.len(), 1, "{operation:?} {fault:?}");
         operator.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_neutron_that_never_answers_holds_up_nobody_for_ever() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("slow", plain()).await;
-    world.cloud.next(Operation::CreateNetwork, Fault::Hang);
-    world.create("other", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"})).await;
-    world.until_ready("slow").await;
-    world.until_ready("other").await;
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("slow", plain()).await;
+    environment.cloud.next(Operation::CreateNetwork, Fault::Hang);
+    environment.create("other", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"})).await;
+    environment.until_ready("slow").await;
+    environment.until_ready("other").await;
     tokio::time::sleep(3 * INTERVAL).await;
-    assert_eq!(world.networks().await.len(), 2);
+    assert_eq!(environment.networks().await.len(), 2);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn addresses_that_somebody_else_has_are_said_and_left() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "replaceOnChange": true})).await;
-    let id = id_of(&world.until_ready("a").await);
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "replaceOnChange": true})).await;
+    let id = id_of(&environment.until_ready("a").await);
     let theirs = SubnetCreate::new(id, "10.1.0.0/25".parse().unwrap());
-    let theirs = world.cloud.create_subnet(RequestId::random(), &theirs).await.unwrap();
-    world.respec("a", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1", "replaceOnChange": true})).await;
-    let ready = world.until_reason("a", "CIDROverlap").await;
+    let theirs = environment.cloud.create_subnet(RequestId::random(), &theirs).await.unwrap();
+    environment.respec("a", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1", "replaceOnChange": true})).await;
+    let ready = environment.until_reason("a", "CIDROverlap").await;
     assert!(ready.message.contains(&theirs.id.to_string()) && ready.message.contains("10.1.0.0/25"), "{ready:?}");
-    assert_eq!(world.subnets(id).await.len(), 2, "looked before it deleted");
-    world.cloud.delete_subnet(RequestId::random(), theirs.id, None).await.unwrap();
-    world.until_ready("a").await;
-    assert_eq!(world.subnets(id).await[0].cidr.to_string(), "10.1.0.0/24");
+    assert_eq!(environment.subnets(id).await.len(), 2, "looked before it deleted");
+    environment.cloud.delete_subnet(RequestId::random(), theirs.id, None).await.unwrap();
+    environment.until_ready("a").await;
+    assert_eq!(environment.subnets(id).await[0].cidr.to_string(), "10.1.0.0/24");
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_says_nothing_of_networks_that_are_well() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", plain()).await;
-    let before = world.until_ready("a").await;
-    world.cloud.set_outage(Some(Fault::Refuse));
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", plain()).await;
+    let before = environment.until_ready("a").await;
+    environment.cloud.set_outage(Some(Fault::Refuse));
     tokio::time::sleep(10 * INTERVAL).await;
-    let after = world.api().get("a").await.unwrap();
+    let after = environment.api().get("a").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     operator.stop().await;
 }

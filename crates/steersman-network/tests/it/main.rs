@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap here is a failed test")]
 
 mod drift;
+mod environment;
 mod failures;
 mod manifests;
 mod neutron;
@@ -12,4 +13,3 @@ mod permissions;
 mod real;
 mod requests;
 mod transitions;
-mod world;

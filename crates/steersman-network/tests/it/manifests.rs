@@ -1,6 +1,6 @@
 //! The manifests: they grant the permissions that the operator needs, and the metrics of dashboards and alerts exist.
 
-use crate::world::{World, plain};
+use crate::environment::{Environment, plain};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -55,23 +55,23 @@ async fn the_service_account_may_do_what_the_operator_needs_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn the_operator_works_with_the_rules_of_the_manifests() {
-    let world = World::simulated().await;
+    let environment = Environment::simulated().await;
     for manifest in BASE {
-        world.plane.apply(manifest).await;
+        environment.plane.apply(manifest).await;
     }
     let account = "system:serviceaccount:network-operator:network-controller";
-    let client = world.plane.client_as(User::authenticated(account, []));
+    let client = environment.plane.client_as(User::authenticated(account, []));
     let manager = steersman::Manager::new(client).elect("network-controller", "network-operator");
-    let cloud = std::sync::Arc::new(world.cloud.clone());
+    let cloud = std::sync::Arc::new(environment.cloud.clone());
     // The cluster is named after the uid of kube-system, which the role allows to read.
     let options = Options::default();
-    world.create("a", plain()).await;
+    environment.create("a", plain()).await;
     let made = async {
-        world.until_ready("a").await;
-        let description = world.networks().await[0].description.clone();
-        world.api().delete("a", &Default::default()).await.unwrap();
-        world.eventually("the network is gone", async || world.networks().await.is_empty()).await;
-        let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(world.client());
+        environment.until_ready("a").await;
+        let description = environment.networks().await[0].description.clone();
+        environment.api().delete("a", &Default::default()).await.unwrap();
+        environment.eventually("the network is gone", async || environment.networks().await.is_empty()).await;
+        let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(environment.client());
         let uid = namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap();
         assert!(description.starts_with(&format!("network-controller:{uid}:")), "{description}");
     };
@@ -107,17 +107,17 @@ fn alerts_of_what_is_not_done_fire_where_nobody_tells() {
 
 #[tokio::test(start_paused = true)]
 async fn what_alerts_and_dashboard_ask_for_is_among_the_metrics() {
-    let world = World::simulated().await;
+    let environment = Environment::simulated().await;
     let metrics = steersman::metrics::Metrics::new();
-    let client = kube::client::ClientBuilder::new(world.plane.service_as(User::master("operator")), "default")
+    let client = kube::client::ClientBuilder::new(environment.plane.service_as(User::master("operator")), "default")
         .with_layer(&metrics.request_layer())
         .build();
     let manager =
         steersman::Manager::new(client).with_metrics(metrics.clone()).elect("network-controller", "kube-system");
-    world.create("a", plain()).await;
+    environment.create("a", plain()).await;
     let until = async {
-        world.until_ready("a").await;
-        tokio::time::sleep(3 * crate::world::INTERVAL).await;
+        environment.until_ready("a").await;
+        tokio::time::sleep(3 * crate::environment::INTERVAL).await;
         let text = metrics.encode(MetricsFormat::Prometheus);
         let shown: BTreeSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
         let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
@@ -149,7 +149,7 @@ async fn what_alerts_and_dashboard_ask_for_is_among_the_metrics() {
         }
         assert!(ALERTS.contains("leader_election_master_status{name=\"network-controller\"}"));
     };
-    steersman_network::run_with(manager, std::sync::Arc::new(world.cloud.clone()), World::options(), until)
+    steersman_network::run_with(manager, std::sync::Arc::new(environment.cloud.clone()), Environment::options(), until)
         .await
         .unwrap();
 }

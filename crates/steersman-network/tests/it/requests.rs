@@ -1,6 +1,6 @@
 //! The number of requests that the operator sends to Neutron.
 
-use crate::world::{INTERVAL, World, plain};
+use crate::environment::{Environment, INTERVAL, plain};
 use serde_json::json;
 use std::time::Duration;
 use steersman_neutron::{
@@ -13,10 +13,10 @@ const CALLS_PER_MINUTE_MAX: u64 = 70;
 
 #[tokio::test(start_paused = true)]
 async fn while_nothing_happens_one_listing_per_interval_is_all() {
-    let world = World::simulated().await;
-    let operator = world.operate();
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
     for index in 0..30 {
-        world
+        environment
             .create(
                 &format!("n-{index}"),
                 json!({"cidr": format!("10.0.{index}.0/24"), "gateway": format!("10.0.{index}.1")}),
@@ -24,73 +24,76 @@ async fn while_nothing_happens_one_listing_per_interval_is_all() {
             .await;
     }
     for index in 0..30 {
-        world.until_ready(&format!("n-{index}")).await;
+        environment.until_ready(&format!("n-{index}")).await;
     }
     tokio::time::sleep(2 * INTERVAL).await;
-    let before = world.cloud.n_calls();
+    let before = environment.cloud.n_calls();
     tokio::time::sleep(20 * INTERVAL).await;
-    let n_calls = world.cloud.n_calls() - before;
+    let n_calls = environment.cloud.n_calls() - before;
     // Networks and subnets, once each; the interval varies by a tenth.
     assert!((36..=46).contains(&n_calls), "{n_calls} calls for 30 objects in 20 intervals");
 
     // A start costs no more.
     operator.stop().await;
-    let before = world.cloud.n_calls();
-    let operator = world.operate();
+    let before = environment.cloud.n_calls();
+    let operator = environment.operate();
     tokio::time::sleep(INTERVAL / 2).await;
-    let n_calls = world.cloud.n_calls() - before;
+    let n_calls = environment.cloud.n_calls() - before;
     assert_eq!(n_calls, 2, "calls after a start");
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn adopted_networks_of_another_project_are_listed_together() {
-    let world = World::simulated().await;
-    let operator = world.operate();
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
     let request = RequestId::random();
     for index in 0..10 {
         let theirs = NetworkCreate { project_id: Some("other".to_owned()), ..NetworkCreate::default() };
-        let id = world.cloud.create_network(request, &theirs).await.unwrap().id;
+        let id = environment.cloud.create_network(request, &theirs).await.unwrap().id;
         let cidr = format!("10.0.{index}.0/24");
         let subnet =
             SubnetCreate { project_id: Some("other".to_owned()), ..SubnetCreate::new(id, cidr.parse().unwrap()) };
-        world.cloud.create_subnet(request, &subnet).await.unwrap();
-        world.create(&format!("n-{index}"), json!({"cidr": cidr, "adopt": {"id": id.to_string()}})).await;
+        environment.cloud.create_subnet(request, &subnet).await.unwrap();
+        environment.create(&format!("n-{index}"), json!({"cidr": cidr, "adopt": {"id": id.to_string()}})).await;
     }
     for index in 0..10 {
-        world.until_ready(&format!("n-{index}")).await;
+        environment.until_ready(&format!("n-{index}")).await;
     }
     tokio::time::sleep(2 * INTERVAL).await;
-    let before = world.cloud.n_calls();
+    let before = environment.cloud.n_calls();
     tokio::time::sleep(20 * INTERVAL).await;
-    let n_calls = world.cloud.n_calls() - before;
+    let n_calls = environment.cloud.n_calls() - before;
     // The networks and subnets of the project, and the ones in other projects.
     assert!((72..=92).contains(&n_calls), "{n_calls} calls for 10 objects in 20 intervals");
 
     // Changes there are found all the same.
-    let id = world.api().get("n-3").await.unwrap().status.unwrap().network_id.unwrap().parse::<NetworkId>().unwrap();
+    let id =
+        environment.api().get("n-3").await.unwrap().status.unwrap().network_id.unwrap().parse::<NetworkId>().unwrap();
     let change = SubnetUpdate { gateway: Gateway::Disabled, ..SubnetUpdate::default() };
-    let subnet = world.subnets(id).await[0].id;
-    world.respec("n-3", json!({"cidr": "10.0.3.0/24", "gateway": "10.0.3.1", "adopt": {"id": id.to_string()}})).await;
-    world.until_ready("n-3").await;
+    let subnet = environment.subnets(id).await[0].id;
+    environment
+        .respec("n-3", json!({"cidr": "10.0.3.0/24", "gateway": "10.0.3.1", "adopt": {"id": id.to_string()}}))
+        .await;
+    environment.until_ready("n-3").await;
     tokio::time::sleep(2 * INTERVAL).await;
-    world.cloud.update_subnet(request, subnet, &change, None).await.unwrap();
+    environment.cloud.update_subnet(request, subnet, &change, None).await.unwrap();
     tokio::time::sleep(2 * INTERVAL).await;
-    assert_eq!(world.subnets(id).await[0].gateway_ip, "10.0.3.1".parse().ok());
+    assert_eq!(environment.subnets(id).await[0].gateway_ip, "10.0.3.1".parse().ok());
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn making_a_network_takes_few_calls() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("first", plain()).await;
-    world.until_ready("first").await;
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("first", plain()).await;
+    environment.until_ready("first").await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let before = world.cloud.n_calls();
-    world.create("second", plain()).await;
-    world.until_ready("second").await;
-    let n_calls = world.cloud.n_calls() - before;
+    let before = environment.cloud.n_calls();
+    environment.create("second", plain()).await;
+    environment.until_ready("second").await;
+    let n_calls = environment.cloud.n_calls() - before;
     // Two searches for the marker, then network, tag, subnet.
     assert_eq!(n_calls, 5);
     operator.stop().await;
@@ -111,17 +114,17 @@ async fn however_it_fails_an_object_costs_a_bounded_number_of_calls_a_minute() {
         Fault::Answer(500, "HTTPInternalServerError"),
     ];
     for fault in faults {
-        let world = World::simulated().await;
-        let operator = world.operate();
-        world.create("made", plain()).await;
-        world.until_ready("made").await;
-        world.cloud.set_outage(Some(fault));
-        world.create("wanted", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"})).await;
+        let environment = Environment::simulated().await;
+        let operator = environment.operate();
+        environment.create("made", plain()).await;
+        environment.until_ready("made").await;
+        environment.cloud.set_outage(Some(fault));
+        environment.create("wanted", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"})).await;
         let mut counts = Vec::new();
         for _ in 0..60 {
-            let before = world.cloud.n_calls();
+            let before = environment.cloud.n_calls();
             tokio::time::sleep(Duration::from_secs(60)).await;
-            counts.push(world.cloud.n_calls() - before);
+            counts.push(environment.cloud.n_calls() - before);
         }
         let most = counts.iter().max().unwrap();
         assert!(*most <= CALLS_PER_MINUTE_MAX, "{fault:?}: {counts:?}");
@@ -134,38 +137,38 @@ async fn however_it_fails_an_object_costs_a_bounded_number_of_calls_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn somebody_who_changes_the_same_network_all_the_time_costs_no_more() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.create("a", plain()).await;
-    world.until_ready("a").await;
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.create("a", plain()).await;
+    environment.until_ready("a").await;
     for _ in 0..1000 {
-        world.cloud.next(Operation::UpdateNetwork, Fault::Answer(412, "RevisionNumberConstraintFailed"));
+        environment.cloud.next(Operation::UpdateNetwork, Fault::Answer(412, "RevisionNumberConstraintFailed"));
     }
-    world.respec("a", json!({"cidr": "10.0.0.0/24", "description": "other"})).await;
+    environment.respec("a", json!({"cidr": "10.0.0.0/24", "description": "other"})).await;
     let mut counts = Vec::new();
     for _ in 0..30 {
-        let before = world.cloud.n_calls();
+        let before = environment.cloud.n_calls();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        counts.push(world.cloud.n_calls() - before);
+        counts.push(environment.cloud.n_calls() - before);
     }
     assert!(counts.iter().all(|count| *count <= CALLS_PER_MINUTE_MAX), "{counts:?}");
     println!("somebody else at work: {counts:?}");
-    world.until_reason("a", "NeutronChanged").await;
-    world.cloud.clear();
-    world.until_ready("a").await;
+    environment.until_reason("a", "NeutronChanged").await;
+    environment.cloud.clear();
+    environment.until_ready("a").await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_of_hours_an_object_is_made_within_minutes() {
-    let world = World::simulated().await;
-    let operator = world.operate();
-    world.cloud.set_outage(Some(Fault::Refuse));
-    world.create("a", plain()).await;
+    let environment = Environment::simulated().await;
+    let operator = environment.operate();
+    environment.cloud.set_outage(Some(Fault::Refuse));
+    environment.create("a", plain()).await;
     tokio::time::sleep(Duration::from_secs(6 * 3600)).await;
-    world.cloud.set_outage(None);
+    environment.cloud.set_outage(None);
     let back = tokio::time::Instant::now();
-    world.until_ready("a").await;
+    environment.until_ready("a").await;
     assert!(back.elapsed() <= Duration::from_secs(140), "{:?}", back.elapsed());
     operator.stop().await;
 }

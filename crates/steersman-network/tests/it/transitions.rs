@@ -2,9 +2,9 @@
 
 mod effect;
 
+use crate::environment::{Environment, Ready, id_of, plain};
 use crate::neutron::{self, Role};
 use crate::transitions::effect::{Effect, Field, document, fields, transition};
-use crate::world::{Ready, World, id_of, plain};
 use expect_test::expect_file;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -40,10 +40,10 @@ async fn make_theirs(cloud: &dyn Cloud) {
     cloud.create_subnet(request, &create).await.unwrap();
 }
 
-async fn state(world: &World, object: &Network) -> Option<State> {
+async fn state(environment: &Environment, object: &Network) -> Option<State> {
     object.status.as_ref()?.network_id.as_ref()?;
-    let network = world.network(id_of(object)).await?;
-    Some(State { subnets: world.subnets(network.id).await, network })
+    let network = environment.network(id_of(object)).await?;
+    Some(State { subnets: environment.subnets(network.id).await, network })
 }
 
 /// Whether the operator has done all that it can for a spec.
@@ -57,7 +57,7 @@ fn is_settled(ready: &Ready) -> bool {
 
 /// One object, driven from value to value of a field.
 struct Drive<'a> {
-    world: World,
+    environment: Environment,
     field: &'a Field,
     /// The object's current value; `None` without an object.
     present: Option<&'a Value>,
@@ -73,10 +73,10 @@ impl<'a> Drive<'a> {
         let row = format!("{}: {from} -> {to}", self.field.title);
         self.start_at(from).await;
         let before_state = self.state.clone();
-        let world = &self.world;
-        world.respec(NAME, self.field.spec(to)).await;
-        let (after, ready) = world.until(NAME, is_settled).await;
-        let after_state = state(world, &after).await;
+        let environment = &self.environment;
+        environment.respec(NAME, self.field.spec(to)).await;
+        let (after, ready) = environment.until(NAME, is_settled).await;
+        let after_state = state(environment, &after).await;
         (self.present, self.state) = (Some(to), after_state.clone());
 
         match transition(&self.field.spec(from), &self.field.spec(to)) {
@@ -107,21 +107,21 @@ impl<'a> Drive<'a> {
     async fn start_at(&mut self, from: &'a Value) {
         if !self.can_go_to(from) {
             if self.present.take().is_some() {
-                remove(&self.world).await;
+                remove(&self.environment).await;
             }
             (self.agreed, self.state) = (None, None);
             if self.field.name == "adopt" || self.field.base.get("adopt").is_some() {
-                make_theirs(&self.world.cloud).await;
+                make_theirs(&self.environment.cloud).await;
             }
         }
         match self.present {
             // Settled at the end of the previous row, which has checked it.
             Some(present) if present == from => return,
-            Some(_) => drop(self.world.respec(NAME, self.field.spec(from)).await),
-            None => drop(self.world.create(NAME, self.field.spec(from)).await),
+            Some(_) => drop(self.environment.respec(NAME, self.field.spec(from)).await),
+            None => drop(self.environment.create(NAME, self.field.spec(from)).await),
         }
-        let (object, ready) = self.world.until(NAME, is_settled).await;
-        self.state = state(&self.world, &object).await;
+        let (object, ready) = self.environment.until(NAME, is_settled).await;
+        self.state = state(&self.environment, &object).await;
         self.present = Some(from);
         if ready.status == "True" {
             self.agreed = Some(from);
@@ -207,12 +207,12 @@ fn check(row: &str, spec: &Value, state: &State) {
 }
 
 /// Removes the object and its resources.
-async fn remove(world: &World) {
-    world.respec(NAME, plain()).await;
-    world.api().delete(NAME, &Default::default()).await.unwrap();
-    world.plane.until_gone::<Network>(&ObjectKey::namespaced("default", NAME)).await;
-    for network in world.networks().await {
-        world.cloud.delete_network(RequestId::random(), network.id, None).await.unwrap();
+async fn remove(environment: &Environment) {
+    environment.respec(NAME, plain()).await;
+    environment.api().delete(NAME, &Default::default()).await.unwrap();
+    environment.plane.until_gone::<Network>(&ObjectKey::namespaced("default", NAME)).await;
+    for network in environment.networks().await {
+        environment.cloud.delete_network(RequestId::random(), network.id, None).await.unwrap();
     }
 }
 
@@ -236,15 +236,15 @@ spec:
 ";
 
 async fn drive_field(cloud: Arc<dyn Cloud>, field: &Field) -> (usize, u64) {
-    let world = World::defined(cloud, DEFINITION).await;
-    let operator = world.operate();
-    let mut drive = Drive { world, field, present: None, agreed: None, state: None };
+    let environment = Environment::defined(cloud, DEFINITION).await;
+    let operator = environment.operate();
+    let mut drive = Drive { environment, field, present: None, agreed: None, state: None };
     let rows = rows(field);
     for (from, to) in &rows {
         drive.row(from, to).await;
     }
     operator.stop().await;
-    (rows.len(), drive.world.cloud.n_calls())
+    (rows.len(), drive.environment.cloud.n_calls())
 }
 
 fn is_valid(spec: &Value) -> bool {

@@ -148,12 +148,12 @@ pub(crate) fn split(pairs: Pairs) -> Vec<Pairs> {
 }
 
 /// The results of a search so far.
-pub(crate) struct Found<T> {
+pub(crate) struct SearchResults<T> {
     items: BTreeMap<(Option<Timestamp>, String), T>,
     count_max: usize,
 }
 
-impl<T: Item> Found<T> {
+impl<T: Item> SearchResults<T> {
     pub(crate) fn new(count_max: usize) -> Self {
         Self { items: BTreeMap::new(), count_max }
     }

@@ -197,30 +197,30 @@ struct IdentityBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<PasswordBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    application_credential: Option<Subject<'a>>,
+    application_credential: Option<Principal<'a>>,
 }
 
 #[derive(Serialize)]
 struct PasswordBody<'a> {
-    user: Subject<'a>,
+    user: Principal<'a>,
 }
 
 #[derive(Serialize)]
 struct Scope<'a> {
-    project: Subject<'a>,
+    project: Principal<'a>,
 }
 
 /// A user, project or credential.
 #[derive(Default, Serialize)]
-struct Subject<'a> {
+struct Principal<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<Box<Subject<'a>>>,
+    domain: Option<Box<Principal<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<Box<Subject<'a>>>,
+    user: Option<Box<Principal<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,22 +232,22 @@ impl<'a> Body<'a> {
         let none = IdentityBody { methods: [""], password: None, application_credential: None };
         let auth = match credentials {
             Credentials::ApplicationCredential { credential, secret } => {
-                let subject = Subject { secret: Some(&secret.0), ..Subject::named(credential) };
+                let subject = Principal { secret: Some(&secret.0), ..Principal::named(credential) };
                 let methods = ["application_credential"];
                 let identity = IdentityBody { methods, application_credential: Some(subject), ..none };
                 Auth { identity, scope: None }
             }
             Credentials::Password { user, password, project } => {
-                let user = Subject { password: Some(&password.0), ..Subject::named(user) };
+                let user = Principal { password: Some(&password.0), ..Principal::named(user) };
                 let identity = IdentityBody { methods: ["password"], password: Some(PasswordBody { user }), ..none };
-                Auth { identity, scope: Some(Scope { project: Subject::named(project) }) }
+                Auth { identity, scope: Some(Scope { project: Principal::named(project) }) }
             }
         };
         Self { auth }
     }
 }
 
-impl<'a> Subject<'a> {
+impl<'a> Principal<'a> {
     fn named(named: &'a Named) -> Self {
         match named {
             Named::Id(id) => Self { id: Some(id), ..Self::default() },

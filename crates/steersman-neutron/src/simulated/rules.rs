@@ -54,15 +54,27 @@ pub(crate) fn check_mtu(mtu: Option<u32>) -> Result<Option<u32>, Answer> {
     }
 }
 
-/// Checks that a subnet can have these addresses. `starts_dhcp`: the request enables DHCP.
-pub(crate) fn check_cidr(cidr: IpNet, starts_dhcp: bool) -> Result<(), Answer> {
-    let first = cidr.network();
-    if first == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+/// Checks that a subnet can have these addresses.
+pub(crate) fn check_cidr(cidr: IpNet) -> Result<(), Answer> {
+    check_specified(cidr)?;
+    check_prefix(cidr)
+}
+
+/// Checks that a subnet can have these addresses while DHCP is being enabled for it.
+pub(crate) fn check_cidr_for_dhcp(cidr: IpNet) -> Result<(), Answer> {
+    check_specified(cidr)?;
+    check_dhcp(cidr)?;
+    check_prefix(cidr)
+}
+
+fn check_specified(cidr: IpNet) -> Result<(), Answer> {
+    if cidr.network() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         return Err(invalid_input("IPv6 subnet '::' is not supported.".to_owned()));
     }
-    if starts_dhcp {
-        check_dhcp(cidr)?;
-    }
+    Ok(())
+}
+
+fn check_prefix(cidr: IpNet) -> Result<(), Answer> {
     if cidr.prefix_len() == 0 {
         return Err(invalid_input("0 is not allowed as CIDR prefix length.".to_owned()));
     }

@@ -198,7 +198,10 @@ impl State {
         rules::check_text("name", &create.name)?;
         rules::check_text("description", &create.description)?;
         let network = self.networks.get_mut(&network_id).ok_or_else(|| network_not_found(network_id))?;
-        rules::check_cidr(cidr, create.enable_dhcp.unwrap_or(true))?;
+        match create.enable_dhcp {
+            Some(false) => rules::check_cidr(cidr)?,
+            Some(true) | None => rules::check_cidr_for_dhcp(cidr)?,
+        }
         let gateway = choose_gateway(cidr, create.gateway)?;
         rules::check_dns(cidr, &create.dns_nameservers)?;
         rules::check_routes(cidr, &create.host_routes)?;
@@ -300,7 +303,10 @@ fn changed(before: &Subnet, change: &SubnetUpdate) -> Result<Subnet, Answer> {
     let cidr = before.cidr;
     rules::check_text("name", &change.name)?;
     rules::check_text("description", &change.description)?;
-    rules::check_cidr(cidr, change.enable_dhcp == Some(true) && before.enable_dhcp != Some(true))?;
+    match (before.enable_dhcp, change.enable_dhcp) {
+        (Some(false) | None, Some(true)) => rules::check_cidr_for_dhcp(cidr)?,
+        _ => rules::check_cidr(cidr)?,
+    }
     rules::check_dns(cidr, &change.dns_nameservers)?;
     rules::check_routes(cidr, &change.host_routes)?;
 

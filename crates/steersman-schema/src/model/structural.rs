@@ -11,6 +11,7 @@ mod merging;
 mod node;
 mod patterns;
 mod rules;
+mod unsupported;
 
 use crate::model::schema::Schema;
 use crate::model::structural::invariants::{Level, complete, invariants};
@@ -30,8 +31,17 @@ pub fn compile(open_api_v3_schema: &Value) -> Arc<Schema> {
 }
 
 /// Validates a default by the parts of a schema other than its structure. The arguments are the schema, the default,
-/// its path, and whether it is a whole resource.
-pub type JudgeDefault<'j> = dyn FnMut(&Schema, &Value, &Path, bool) -> Vec<Error> + 'j;
+/// its path, and the value that it is set for.
+pub type JudgeDefault<'j> = dyn FnMut(&Schema, &Value, &Path, DefaultOf) -> Vec<Error> + 'j;
+
+/// The value that a default is set for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DefaultOf {
+    /// A value in a resource.
+    Field,
+    /// A whole resource, embedded or not.
+    Resource,
+}
 
 /// The errors of a definition.
 #[derive(Debug, Default)]
@@ -42,13 +52,24 @@ pub struct Findings {
     pub structure: Vec<Error>,
     /// Errors of single keywords.
     pub keywords: Vec<Error>,
+    /// A keyword keeps the definition from being read as a structural schema, whose structure is unknown then. Most such keywords have an error
+    /// of their own, so that this one is reported only where there is no other.
+    pub unreadable: Option<Error>,
 }
 
 impl Findings {
+    /// Whether the definition is a structural schema with valid defaults, so that its rules can be checked.
+    pub fn is_structural(&self) -> bool {
+        self.structure.is_empty() && self.unreadable.is_none()
+    }
+
     pub fn into_errors(self) -> Vec<Error> {
         let mut errors = self.root;
         errors.extend(self.structure);
         errors.extend(self.keywords);
+        if errors.is_empty() {
+            errors.extend(self.unreadable);
+        }
         errors
     }
 }
@@ -68,11 +89,14 @@ pub fn examine(open_api_v3_schema: &Value, path: &Path, budget: &Budget, judge: 
     if budget.work(n_values.saturating_mul(LOOKS)).is_err() {
         return found;
     }
-    invariants(root, Level::Root, path, &mut found.structure);
-    complete(root, Some(root), path, path, &mut found.structure);
-    patterns::check(root, path, budget, &mut found.structure);
-    validate::sort(&mut found.structure);
-    if found.structure.is_empty() {
+    found.unreadable = unsupported::fault(root).map(|fault| Error::invalid(path, "", fault));
+    if found.unreadable.is_none() {
+        invariants(root, Level::Root, path, &mut found.structure);
+        complete(root, Some(root), path, path, &mut found.structure);
+        patterns::check(root, path, budget, &mut found.structure);
+        validate::sort(&mut found.structure);
+    }
+    if found.is_structural() {
         let judging = defaults::Judging { budget, judge };
         defaults::check(&Schema::from_json(open_api_v3_schema), path, judging, &mut found.structure);
     }

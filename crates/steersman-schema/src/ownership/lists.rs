@@ -1,18 +1,18 @@
 //! Checks that lists that are sets or maps have no duplicates.
 
 use crate::model::schema::{List, Schema};
-use crate::values::validate::Found;
+use crate::values::validate::ErrorList;
 use std::collections::HashMap;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
 
 /// Finds the duplicates everywhere in a value.
-pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut Found<'_>) {
+pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut ErrorList<'_>) {
     look(schema, value, &Path::root(), found);
 }
 
-fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Found<'_>) {
+fn look(schema: &Schema, value: &Value, path: &Path, found: &mut ErrorList<'_>) {
     if found.is_over_at(path) {
         return;
     }
@@ -59,7 +59,7 @@ fn may_hold_lists(schema: &Schema) -> bool {
     schema.list.is_some() || schema.items.is_some() || !schema.properties.is_empty() || schema.values().is_some()
 }
 
-fn map(keys: &[Box<str>], items: &[Value], path: &Path, found: &mut Found<'_>) {
+fn map(keys: &[Box<str>], items: &[Value], path: &Path, found: &mut ErrorList<'_>) {
     let wrong = items.iter().position(|item| !item.is_null() && !item.is_object());
     if let Some(index) = wrong {
         let detail = "must be an object for an array of list-type map";

@@ -15,7 +15,7 @@ mod zero;
 
 use crate::model::schema::{Schema, Special, Zero};
 use crate::values::decode::reader::{Shape, read};
-use crate::values::decode::zero::finish;
+use crate::values::decode::zero::{Empties, drop_empty, is_dropped, write_empty};
 use std::fmt;
 use steersman_machinery::budget::{self, Budget};
 use steersman_machinery::{Value, quantity};
@@ -120,49 +120,54 @@ pub fn from_value(schema: &Schema, value: &Value, budget: &Budget) -> Result<Dec
 /// Brings an object into the form that Go would write: empty values are dropped or written according to their fields'
 /// tags.
 ///
-/// Decoding does so already; this is for objects that were changed since. It is idempotent.
+/// Decoding does so already, except that it keeps empty lists and maps inside lists until the object is stored. It is
+/// idempotent.
 pub fn normalize(schema: &Schema, value: &mut Value) {
-    let schema = schema.target();
-    match value {
-        Value::Array(items) => {
-            if let Some(item) = schema.item() {
-                items.iter_mut().for_each(|each| normalize(item, each));
-            }
-        }
-        Value::Object(fields) if !is_opaque(schema) => {
-            for (name, field) in fields.iter_mut() {
-                if let Some(schema) = schema.field(name) {
-                    normalize(schema, field);
-                }
-            }
-            finish(schema, fields);
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
-    }
+    rewrite(schema, value, EmptyLists::Kept);
 }
 
-/// Makes empty lists null that are always written, and null an empty text among bytes, as they are read from a store in protobuf,
-/// which does not tell an empty list from an absent one, nor null from no bytes.
-pub fn forget_empty_lists(schema: &Schema, value: &mut Value) {
+/// Brings an object into the form in which it is read from a store in protobuf, which does not tell an empty list from an
+/// absent one, nor null from no bytes: as [`normalize`], and empty lists that are always written become null, and null among
+/// bytes an empty text. It is idempotent.
+pub fn normalize_stored(schema: &Schema, value: &mut Value) {
+    rewrite(schema, value, EmptyLists::Null);
+}
+
+/// The form of empty lists that are always written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum EmptyLists {
+    Kept,
+    Null,
+}
+
+/// One pass over the object: it is made for every write, so each field is looked up in its schema once.
+fn rewrite(schema: &Schema, value: &mut Value, empty_lists: EmptyLists) {
     let schema = schema.target();
     match value {
         Value::Array(items) => {
             if let Some(item) = schema.item() {
-                items.iter_mut().for_each(|each| forget_empty_lists(item, each));
+                items.iter_mut().for_each(|each| rewrite(item, each, empty_lists));
             }
         }
         Value::Object(fields) if !is_opaque(schema) => {
+            let is_struct = schema.values().is_none();
+            let mut has_dropped = false;
             for (name, value) in fields.iter_mut() {
                 let Some(field) = schema.field(name) else { continue };
-                let is_entry_of_bytes = schema.values().is_some() && field.special() == Some(Special::Bytes);
-                if field.zero == Zero::Null && value.as_array().is_some_and(Vec::is_empty) {
-                    *value = Value::Null;
-                } else if is_entry_of_bytes && value.is_null() {
-                    *value = Value::from("");
-                } else {
-                    forget_empty_lists(field, value);
+                rewrite(field, value, empty_lists);
+                if empty_lists == EmptyLists::Null {
+                    if field.zero == Zero::Null && value.as_array().is_some_and(Vec::is_empty) {
+                        *value = Value::Null;
+                    } else if !is_struct && value.is_null() && field.special() == Some(Special::Bytes) {
+                        *value = Value::from("");
+                    }
                 }
+                has_dropped |= is_struct && is_dropped(field, name, value, Empties::Dropped);
             }
+            if has_dropped {
+                drop_empty(schema, fields, Empties::Dropped);
+            }
+            write_empty(schema, fields);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
     }

@@ -3,7 +3,7 @@
 use crate::model::definitions::{Definitions, Edition};
 use crate::model::schema::Schema;
 use crate::values::decode;
-use crate::values::validate::Found;
+use crate::values::validate::ErrorList;
 use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
@@ -12,12 +12,12 @@ use steersman_machinery::{GroupVersion, Value, name};
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Finds and validates every embedded resource in a value.
-pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut Found<'_>) {
+pub(crate) fn validate(schema: &Schema, value: &Value, found: &mut ErrorList<'_>) {
     look(schema, value, &Path::root(), found);
 }
 
 /// The same for a value at a path.
-pub(crate) fn look(schema: &Schema, value: &Value, path: &Path, found: &mut Found<'_>) {
+pub(crate) fn look(schema: &Schema, value: &Value, path: &Path, found: &mut ErrorList<'_>) {
     if found.is_over_at(path) {
         return;
     }
@@ -118,13 +118,25 @@ fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
     if n_bytes > ANNOTATIONS_BYTES_MAX {
         errors.push(Error::too_long(&path.child("annotations"), ANNOTATIONS_BYTES_MAX));
     }
-    for (index, owner) in decoded.get("ownerReferences").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        let path = path.child("ownerReferences").index(index);
+    for owner in decoded.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
+        // Upstream blames no single item.
+        let path = path.child("ownerReferences");
         for key in ["apiVersion", "kind", "name", "uid"] {
             let value = owner.get(key).and_then(Value::as_str).unwrap_or_default();
             if value.is_empty() {
-                errors.push(Error::invalid(&path.child(key), "", "must not be empty"));
+                let why = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(Error::invalid(&path.child(key), "", why));
             }
+        }
+    }
+    for (index, entry) in decoded.get("managedFields").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let path = path.child("managedFields").index(index);
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        if !matches!(text("operation"), "Apply" | "Update") {
+            errors.push(Error::invalid(&path.child("operation"), text("operation"), "must be `Apply` or `Update`"));
+        }
+        if !matches!(text("fieldsType"), "" | "FieldsV1") {
+            errors.push(Error::invalid(&path.child("fieldsType"), text("fieldsType"), "must be `FieldsV1`"));
         }
     }
 }

@@ -25,8 +25,8 @@ const ERROR_BYTES_MAX: usize = 1 << 20;
 /// It ends early, with the errors found so far, when the budget is exceeded: then [`Budget::check`] fails.
 pub fn validate(schema: &Schema, value: &Value, budget: &Budget) -> Vec<Error> {
     let mut errors = Pass::new(None, budget).run(schema, value, None);
-    embedded::validate(schema, value, &mut Found { errors: &mut errors, budget });
-    lists::validate(schema, value, &mut Found { errors: &mut errors, budget });
+    embedded::validate(schema, value, &mut ErrorList { errors: &mut errors, budget });
+    lists::validate(schema, value, &mut ErrorList { errors: &mut errors, budget });
     errors
 }
 
@@ -35,11 +35,11 @@ pub fn validate(schema: &Schema, value: &Value, budget: &Budget) -> Vec<Error> {
 /// Items of a list are compared with their old values only where the list is a map. Ends early like [`validate`].
 pub fn validate_update(schema: &Schema, new: &Value, old: &Value, budget: &Budget) -> Vec<Error> {
     let mut errors = Pass::new(None, budget).run(schema, new, Some(old));
-    embedded::validate(schema, new, &mut Found { errors: &mut errors, budget });
+    embedded::validate(schema, new, &mut ErrorList { errors: &mut errors, budget });
     let mut before = Vec::new();
-    lists::validate(schema, old, &mut Found { errors: &mut before, budget });
+    lists::validate(schema, old, &mut ErrorList { errors: &mut before, budget });
     if before.is_empty() {
-        lists::validate(schema, new, &mut Found { errors: &mut errors, budget });
+        lists::validate(schema, new, &mut ErrorList { errors: &mut errors, budget });
     }
     errors
 }
@@ -50,12 +50,12 @@ pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path, bu
 }
 
 /// The errors of one object, which several walks collect.
-pub(crate) struct Found<'f> {
+pub(crate) struct ErrorList<'f> {
     pub(crate) errors: &'f mut Vec<Error>,
     pub(crate) budget: &'f Budget,
 }
 
-impl Found<'_> {
+impl ErrorList<'_> {
     /// Whether to stop at a path: there are enough errors, or the budget does not allow building the path.
     pub(crate) fn is_over_at(&self, path: &Path) -> bool {
         ERRORS_MAX <= self.errors.len() || self.budget.work_on_bytes(path.as_str().len()).is_err()
@@ -230,10 +230,12 @@ impl<'a> Pass<'a> {
         };
         if let Some(factor) = &bounds.multiple_of {
             let step = factor.as_f64().unwrap_or_default();
-            let fits = match wholes(factor) {
-                Some((value, step)) => step > 0 && value % step == 0,
-                None if step <= 0.0 => false,
-                None => {
+            // Upstream cuts off the fraction of the factor for a whole number, unless the type has whole numbers only.
+            let is_cut = schema.value_type != Type::Integer || step.fract() == 0.0;
+            let fits = match number.as_i64() {
+                Some(value) if is_cut => whole(factor).is_some_and(|step| value % step == 0),
+                _ if step <= 0.0 => false,
+                _ => {
                     let times = if step < 1.0 { 1.0 / step * value } else { value / step };
                     (times - times.round()).abs() < 1e-9 * times.abs().max(1.0)
                 }
@@ -524,4 +526,10 @@ fn former_items<'v>(schema: &Schema, old: Option<&'v Value>) -> impl Fn(&Value) 
 /// Sorts the errors, for callers that print them.
 pub fn sort(errors: &mut [Error]) {
     errors.sort_by_cached_key(Error::to_string);
+}
+
+/// The factor of a multiple without its fraction, if it is positive.
+fn whole(factor: &serde_json::Number) -> Option<i64> {
+    let cut = factor.as_i64().or_else(|| Some(factor.as_f64()? as i64))?;
+    Some(cut).filter(|cut| 0 < *cut)
 }

@@ -191,6 +191,12 @@ fn numbers_are_held_to_bounds_and_formats() {
         &["FieldValueInvalid f: Invalid value: 7: f in body should be a multiple of 3"],
     );
     field(json!({"type": "number", "multipleOf": 0.1}), json!(0.3), &[]);
+    // Upstream cuts off the fraction of the factor for a whole number.
+    field(json!({"type": "number", "multipleOf": 0.5}), json!(1.5), &[]);
+    let cut = ["FieldValueInvalid f: Invalid value: 2: f in body should be a multiple of 0.5"];
+    field(json!({"type": "number", "multipleOf": 0.5}), json!(2), &cut);
+    field(json!({"type": "number", "multipleOf": 2.5}), json!(4), &[]);
+    field(json!({"type": "integer", "multipleOf": 0.5}), json!(2), &[]);
     field(
         json!({"type": "integer", "format": "int32"}),
         json!(3_000_000_000_u64),
@@ -314,6 +320,16 @@ fn embedded_resources_have_a_type_and_sound_metadata() {
             "FieldValueRequired f.kind: Required value",
         ],
     );
+    let metadata = json!({"managedFields": [{"operation": "a", "fieldsType": "b"}], "ownerReferences": [{"kind": "a", "name": "b", "uid": "c"}]});
+    field(
+        definition.clone(),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}),
+        &[
+            r#"FieldValueInvalid f.metadata.managedFields[0].fieldsType: Invalid value: "b": must be `FieldsV1`"#,
+            r#"FieldValueInvalid f.metadata.managedFields[0].operation: Invalid value: "a": must be `Apply` or `Update`"#,
+            r#"FieldValueInvalid f.metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty"#,
+        ],
+    );
     field(
         definition,
         json!({"apiVersion": "a/b/c", "kind": "Pod", "metadata": {"labels": []}}),
@@ -355,6 +371,27 @@ fn refused(definition: Value, want: &[&str]) {
     let said: Vec<String> =
         errors.iter().map(|error| error.to_string().replace("spec.validation.openAPIV3Schema", "S")).collect();
     assert_eq!(said, want);
+}
+
+#[test]
+fn the_structure_of_a_definition_with_an_unsupported_keyword_is_not_looked_at() {
+    let unreadable = r#"S: Invalid value: "": OpenAPIV3Schema 'schema' is not supported"#;
+    let below = |schema: Value| json!({"type": "object", "properties": {"a": {"type": "array"}, "b": schema}});
+    refused(below(json!({"id": "x"})), &["S.properties[b].id: Forbidden: id is not supported"]);
+    refused(below(json!({"$schema": "x", "default": 1})), &[unreadable]);
+    refused(below(json!({"allOf": [{"properties": {"c": {"$schema": "x"}}}]})), &[unreadable]);
+    refused(
+        json!({"type": "object", "nullable": true, "$schema": "x"}),
+        &["S.nullable: Forbidden: nullable cannot be true at the root"],
+    );
+    refused(json!({"additionalItems": false}), &["S.additionalItems: Forbidden: additionalItems is not supported"]);
+    refused(
+        json!({"type": "object", "dependencies": {}, "properties": {"a": {"type": "array"}}}),
+        &[
+            "S.properties[a].items: Required value: must be specified",
+            "S.dependencies: Forbidden: dependencies is not supported",
+        ],
+    );
 }
 
 #[test]

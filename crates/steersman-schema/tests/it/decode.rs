@@ -173,6 +173,49 @@ fn quantities_times_and_bytes_take_their_canonical_text() {
 }
 
 #[test]
+fn bytes_may_be_a_list_of_numbers() {
+    const SECRET: &str = "io.k8s.api.core.v1.Secret";
+    check(
+        SECRET,
+        r#"{"data":{"a":[0,1,255],"b":[],"c":[null]}}"#,
+        &json!({"metadata": {}, "data": {"a": "AAH/", "b": "", "c": "AA=="}}),
+        &[],
+    );
+    for list in ["[256]", "[-1]", r#"["a"]"#, "[[]]"] {
+        refused(SECRET, &format!(r#"{{"data":{{"a":{list}}}}}"#), "data.a must be a base64 string, not a list");
+    }
+}
+
+#[test]
+fn an_empty_record_of_owners_stays() {
+    let body = Body::Json(br#"{"metadata":{"managedFields":[],"finalizers":[]}}"#);
+    let decoded = decode::built_in(schema("io.k8s.api.core.v1.Secret"), body, &Budget::unlimited()).unwrap();
+    assert_eq!(decoded.value, json!({"metadata": {"managedFields": []}}));
+}
+
+#[test]
+fn empty_lists_and_maps_stay_within_lists_that_have_one_owner() {
+    let read = |kind: &str, body: &str| {
+        decode::built_in(schema(kind), Body::Json(body.as_bytes()), &Budget::unlimited()).unwrap().value
+    };
+    assert_eq!(
+        read(
+            "io.k8s.api.rbac.v1.Role",
+            r#"{"metadata":{"labels":{},"finalizers":[]},"rules":[{"verbs":["get"],"resources":[],"resourceNames":[""]}]}"#
+        ),
+        json!({"metadata": {}, "rules": [{"verbs": ["get"], "resources": [], "resourceNames": [""]}]})
+    );
+    // A map that has one owner is compared field by field.
+    let selector =
+        r#"{"spec":{"podSelector":{"matchLabels":{},"matchExpressions":[{"key":"a","operator":"In","values":[]}]}}}"#;
+    let expressions = json!([{"key": "a", "operator": "In", "values": []}]);
+    assert_eq!(
+        read("io.k8s.api.networking.v1.NetworkPolicy", selector)["spec"]["podSelector"],
+        json!({"matchExpressions": expressions})
+    );
+}
+
+#[test]
 fn what_is_opaque_stays_as_it_is() {
     let body = json!({
         "metadata": {"managedFields": [{"fieldsV1": {"f:data": {".": {}, "f:a": {}}}, "manager": "m"}]},

@@ -36,14 +36,14 @@ pub use crate::access::authn::certificate::{Peer, certificate_end, certificate_u
 pub use crate::access::authn::configuration::{Configuration, ConfigurationError};
 pub use crate::access::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
 pub use crate::access::authn::oidc::{Issuer, Oidc, PrefixedClaim};
-pub use crate::access::authn::request_header::RequestHeader;
+pub use crate::access::authn::request_header::{RequestHeader, TrustedProxies};
 pub use crate::access::authn::service_account::{
     DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
 };
 use crate::access::authn::service_account::{Presented, ServiceAccounts};
 pub use crate::access::authn::token_file::{Tokens, TokensError};
 pub use crate::access::authn::webhook::{ReviewVersion, Settings as WebhookSettings, Webhook};
-use crate::shared::digest_cache::{self, Digest};
+use crate::shared::identity::digest_cache::{self, Digest};
 use crate::shared::operation::Notes;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -80,6 +80,8 @@ pub struct Options {
     /// The certificate, as PEM, of the authority that signs the clients' certificates. It is published for servers that
     /// extend this one.
     pub client_ca: Option<String>,
+    /// The proxies that servers which extend this one are to believe; this one may be among them. Also published.
+    pub published_proxies: Option<TrustedProxies>,
 }
 
 /// Which requests without credentials are accepted.
@@ -121,12 +123,26 @@ pub(crate) struct Rejected {
     reasons: Vec<String>,
 }
 
+/// Waits until every write is visible that was acknowledged before. A request on a shared store has done so before it is
+/// authenticated, unless it accepts an older state.
+async fn see_acknowledged(store: &Store) -> Result<(), String> {
+    if store.is_shared() {
+        return Ok(());
+    }
+    store.sync().await.map(|_| ()).map_err(|error| error.to_string())
+}
+
 /// The sender of a request without credentials.
 static NOBODY: LazyLock<Arc<User>> = LazyLock::new(|| {
     Arc::new(User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() })
 });
 
 impl Authenticator {
+    /// Whether a proxy before this server may name users, groups or more in a header of this name.
+    pub(crate) fn is_identity_header(&self, name: &str) -> bool {
+        self.request_header.as_ref().is_some_and(|proxies| proxies.is_identity_header(name))
+    }
+
     pub(crate) fn new(options: Options, store: Store) -> Authenticator {
         let mut audiences = options.api_audiences;
         if audiences.is_empty() {

@@ -3,7 +3,7 @@
 //! An [`Authorizer`] decides on the attributes of a request: allow, deny or no opinion, with a reason. It also lists
 //! the permissions of a user. The authorizers of a server and their order are its [`Authorization`]: usually the roles
 //! and bindings in its store (`rbac`), before them the node authorizer (`node`) where there are nodes, and policies in
-//! a file (`abac`). An embedder can pass its own authorizer, such as [`Masters`].
+//! a file (`abac`). An embedder can pass its own authorizer, such as [`SystemMasters`].
 
 mod abac;
 mod configuration;
@@ -120,7 +120,7 @@ pub struct NonResourceRule {
 /// Members of `system:masters` may do everything. Every authenticated user may read discovery, health and version, and
 /// may post reviews about themselves.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Masters;
+pub struct SystemMasters;
 
 const OPEN_PATHS: [&str; 7] = ["/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version"];
 const OPEN_REVIEWS: [(&str, &str); 3] = [
@@ -176,9 +176,9 @@ impl fmt::Display for Reason {
     }
 }
 
-// === impl Masters ===
+// === impl SystemMasters ===
 
-impl Authorizer for Masters {
+impl Authorizer for SystemMasters {
     fn authorize_now(&self, user: &User, attributes: &Attributes<'_>) -> Option<Verdict> {
         let is_allowed = user.is_in(MASTERS)
             || match attributes {
@@ -282,7 +282,7 @@ mod tests {
     #[track_caller]
     fn check(user: &User, method: Method, path: &str, want: Option<&str>) {
         let info = RequestInfo::new(&method, path, &Query::default());
-        let verdict = authorize(&Masters, user, &info.attributes()).now_or_never().unwrap();
+        let verdict = authorize(&SystemMasters, user, &info.attributes()).now_or_never().unwrap();
         let got = verdict.err().map(|failure| failure.status.message);
         assert_eq!(got.as_deref(), want);
     }

@@ -9,7 +9,7 @@
 
 mod deletion;
 mod follower;
-mod known;
+mod processed;
 mod rewriting;
 
 use crate::background::definitions::follower::Follower;

@@ -1,5 +1,6 @@
 //! The objects that the server itself creates and maintains: priority levels and flow schemas, the APIServices of its
-//! groups, and the record of the day since which it tracks old tokens. Also ends the wait for initializers.
+//! groups, and the record of the day since which it tracks old tokens. Also ends the wait for initializers, and asks the
+//! servers behind other APIServices.
 //!
 //! Each kind of object has a pass, which compares the stored objects with the wanted ones and writes the difference. A
 //! pass runs when the server starts, after every change that it depends on, and from time to time. Its writes go
@@ -9,6 +10,7 @@
 pub(crate) mod api_services;
 pub(crate) mod flow;
 mod initializers;
+mod remotes;
 mod token_tracking;
 
 use crate::shared::operation::Operation;
@@ -38,7 +40,7 @@ const EVENTS_MAX: usize = 1024;
 ///
 /// # Errors
 /// When the store cannot be read or written.
-pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Failure> {
+pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 3], Failure> {
     let mut flow_changes = Changes::new(state, &flow::resources());
     let mut service_changes = Changes::new(state, &api_services::resources());
     let mut catalog_changes = state.catalog_changes();
@@ -61,7 +63,7 @@ pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Fai
             }
         }
     });
-    Ok([flow, services])
+    Ok([flow, services, remotes::start(state)])
 }
 
 /// Starts the task that ends objects' waits for initializers when their time has passed, until the server stops. `None`

@@ -2,7 +2,7 @@
 
 use crate::access::authz::Denied;
 use crate::http::representation::{ListHead, Reload, Representation, encoding, list};
-use crate::shared::compute::Rest;
+use crate::shared::compute::AnswerCompute;
 use crate::shared::request::body::Body;
 use crate::shared::request::negotiate::{Encoding, Layout};
 use crate::shared::request::payload::Payload;
@@ -40,6 +40,11 @@ impl Answer {
     /// An answer of bytes.
     pub(crate) fn bytes(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Answer {
         Answer::new(code, Some(content_type), Body::full(bytes))
+    }
+
+    /// An answer that is made while it is sent.
+    pub(crate) fn stream(content_type: &str, body: Body) -> Answer {
+        Answer::new(200, Some(content_type), body)
     }
 
     /// An answer with a document that the server keeps.
@@ -114,7 +119,7 @@ impl Answer {
         objects: Vec<Arc<Object>>,
         head: &ListHead,
         reload: Option<Reload>,
-        rest: Rest,
+        rest: AnswerCompute,
         representation: Representation,
     ) -> Result<Answer, Failure> {
         let content_type = representation.encoding().content_type();

@@ -1,20 +1,25 @@
 //! The stages that every request passes, in this order: audit id, authentication, impersonation, classification for
 //! priority and fairness, authorization, its body, its turn; and the headers of every answer.
 
+mod current;
 mod impersonation;
 mod labels;
+mod proxy;
 mod request_body;
 
 use crate::access::audit::{Received, Trail};
-use crate::access::authz;
+use crate::access::authz::{self, Attributes, Verdict};
 use crate::http::answer::{Answer, layout_for};
+use crate::http::chain::current::Current;
+use crate::http::chain::proxy::Forwarded;
 use crate::http::chain::request_body::RequestBody;
 use crate::http::flowcontrol::{Kind, Schema};
-use crate::http::limits::{Access, Asked, Limits, Permit};
+use crate::http::limits::{Access, IncomingRequest, Limits, Permit};
 use crate::http::route::{self, Router};
 use crate::http::web::Web;
 use crate::shared::compute::{self, Job, Load};
 use crate::shared::follower::compiled::Needs;
+use crate::shared::identity::uid;
 use crate::shared::operation::{Notes, WARNINGS_BYTES_MAX};
 use crate::shared::request::body::Body;
 use crate::shared::request::memory::{Reservation, UserMemory};
@@ -23,7 +28,6 @@ use crate::shared::request::payer::payer;
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::RequestInfo;
 use crate::shared::status::Failure;
-use crate::shared::uid;
 use crate::state::State;
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -49,6 +53,8 @@ use tracing::Instrument as _;
 
 /// The part of its time limit that a request may wait for its turn: a quarter.
 const QUEUE_WAIT_PART: u32 = 4;
+/// How long a request of nobody waits for credentials that another server has just given out.
+const STRANGER_WAIT: Duration = Duration::from_secs(2);
 /// The answer to a review that the server has sent to itself.
 const OWN_REVIEW: &str =
     "this server sent this request itself, to a webhook: the URL of the webhook leads back to the server";
@@ -64,7 +70,7 @@ pub(crate) struct Chain {
 
 /// Facts about a request, found on its way in, for its answer and the audit log.
 #[derive(Default)]
-struct Known {
+struct RequestFacts {
     notes: Notes,
     sender: Option<AuthenticatedUser>,
     schema: Option<Arc<Schema>>,
@@ -85,11 +91,21 @@ struct Entered {
     body: Bytes,
     /// The memory reserved for the body until the request has ended.
     _memory: Reservation,
+    arrived: Instant,
     deadline: Instant,
     load: Load,
     permit: Permit,
     /// Cancelled when the client has disconnected, for a request that can end early.
     abandoned: Option<CancellationToken>,
+}
+
+/// A request that may be passed on.
+struct Passing<'a> {
+    user: &'a Arc<User>,
+    attributes: &'a Attributes<'a>,
+    schema: Option<&'a Schema>,
+    deadline: Instant,
+    timeout: Duration,
 }
 
 impl Chain {
@@ -126,10 +142,20 @@ impl Chain {
             let (clock, audit_id) = (self.router.state.clock(), audit_id.to_str().unwrap_or_default());
             Received { audit, audit_id, info: &head.info, parts: &head.parts, source, at: clock(), clock }
         });
-        let mut known = Known::default();
+        let mut known = RequestFacts::default();
+        // The body of a request for another server is for that one to read.
+        self.learn_of_remotes(&head, begun).await;
+        let remote = self.router.state.remotes.find(&self.router.state.catalog(), &head.info.path);
+        let (body, forwarded) = match remote {
+            None => (Some(body), None),
+            Some(remote) => {
+                let (body, audit_id) = (proxy::body(body), audit_id.clone());
+                (None, Some(Forwarded { remote, body, source, audit_id }))
+            }
+        };
         let body = pin!(body);
-        let mut body = RequestBody::new(body);
-        let pass = self.pass(&head, &mut body, &mut known, received.as_ref()).instrument(span);
+        let mut body = RequestBody::new(body.as_pin_mut());
+        let pass = self.pass(&head, &mut body, forwarded, &mut known, received.as_ref()).instrument(span);
         let passed = AssertUnwindSafe(pass).catch_unwind().await;
         let Head { info, parts, query } = &*head;
         let state = &self.router.state;
@@ -141,7 +167,7 @@ impl Chain {
                 "this request caused the server to fail unexpectedly; its id is in the Audit-Id header",
             ))
         });
-        let Known { notes, schema, sender, trail } = known;
+        let RequestFacts { notes, schema, sender, trail } = known;
         let (mut answer, failure) = match outcome {
             Ok(answer) => (answer, None),
             Err(failure) => {
@@ -161,7 +187,10 @@ impl Chain {
             match trail {
                 Some(mut trail) => {
                     notes.audit_annotations.iter().for_each(|annotation| trail.note(annotation));
-                    trail.answered(&mut answer.response, failure.as_ref(), has_panicked).await;
+                    match has_panicked {
+                        true => trail.panicked(answer.response.status(), failure.as_ref()).await,
+                        false => trail.answered(&mut answer.response, failure.as_ref()).await,
+                    }
                 }
                 None if sender.is_none() => Trail::unauthenticated(received, &notes.audit_annotations).await,
                 // The audit policy excludes the request.
@@ -176,7 +205,7 @@ impl Chain {
         if let Some(schema) = schema {
             schema.label(answer.response.headers_mut());
         }
-        let labels = labels::of(&state.catalog(), info, &parts.method, query, is_apply(&parts.headers));
+        let labels = labels::of(&state.catalog(), info, parts, query);
         state.metrics.request(&labels, answer.response.status().as_u16(), begun.elapsed());
         if !body.discard(parts).await {
             answer.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -191,7 +220,8 @@ impl Chain {
         self: &Arc<Chain>,
         head: &Arc<Head>,
         body: &mut RequestBody<'_, B>,
-        known: &mut Known,
+        forwarded: Option<Forwarded>,
+        known: &mut RequestFacts,
         received: Option<&Received<'_>>,
     ) -> Result<Answer, Failure>
     where
@@ -204,42 +234,61 @@ impl Chain {
             return Err(Failure::bad_request(OWN_REVIEW));
         }
         let timeout = request_timeout(query, info, state.timeouts.request)?;
-        let deadline = Instant::now() + timeout;
+        let arrived = Instant::now();
+        let deadline = arrived + timeout;
         let interrupt = Interrupt::default();
         let Parts { headers, extensions, .. } = parts;
-        let Known { notes, .. } = known;
-        let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, notes, state.now());
-        let user = authenticated.await.ok_or_else(Failure::unauthorized)?;
+        let RequestFacts { notes, .. } = known;
+        let is_health =
+            info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
+        let current = Current::of(info, query, state, arrived);
+        let authenticated = async {
+            if !is_health {
+                current.begin(state).await?;
+            }
+            let authenticator = &state.authenticator;
+            let found = authenticator.authenticate(headers, extensions, &info.path, notes, state.now()).await;
+            if found.is_none() && !is_health && current.may_be_old() {
+                // Whoever has no credentials must not wait for a store that is away.
+                if tokio::time::timeout(STRANGER_WAIT, current.renew(state)).await.is_err() {
+                    return Ok(None);
+                }
+                *notes = Notes::default();
+                return Ok(authenticator.authenticate(headers, extensions, &info.path, notes, state.now()).await);
+            }
+            Ok::<_, Failure>(found)
+        };
+        let authenticated = tokio::time::timeout_at(deadline, authenticated).await;
+        let user = authenticated.map_err(|_| compute::too_late())??.ok_or_else(Failure::unauthorized)?;
         known.sender = Some(AuthenticatedUser(user.clone()));
         let payer = payer(&user);
         if let Some(received) = received {
             known.trail = Trail::begin(received, &user).await;
         }
-        let is_health =
-            info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
         if state.is_stopping() && !is_health {
             return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
         }
-        let needs = Needs::of(info, &state.catalog());
-        if !is_health && state.compiled.is_behind(needs) {
-            let caught_up = async {
-                // Both arms are cancel-safe: they have no state.
-                tokio::select! {
-                    () = state.compiled.catch_up(needs) => {}
-                    () = state.stopping() => {}
-                }
-            };
-            tokio::time::timeout_at(deadline, caught_up).await.map_err(|_| compute::too_late())?;
-        }
         let attributes = info.attributes();
-        let user = impersonation::apply(&*state.authorizer, &parts.headers, user, &attributes).await?;
+        let (user, verdict) = match is_health {
+            true => self.judge(parts, user, &attributes).await?,
+            false => {
+                let judge = || self.judge(parts, user.clone(), &attributes);
+                tokio::time::timeout_at(deadline, current.judged(state, judge))
+                    .await
+                    .map_err(|_| compute::too_late())??
+            }
+        };
         known.schema = self.limits.flow_control().map(|control| control.classify(&user, &attributes));
-        let verdict = authz::verdict(&*state.authorizer, &user, &attributes).await;
         if let Some(trail) = &mut known.trail {
             trail.impersonated(&user);
             trail.judged(&verdict);
         }
         authz::enforce(&user, &attributes, verdict)?;
+        if let Some(forwarded) = forwarded {
+            let passing =
+                Passing { user: &user, attributes: &attributes, schema: known.schema.as_deref(), deadline, timeout };
+            return self.pass_on(head, &passing, forwarded).await;
+        }
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let mut memory = state.memory.bodies.reserve(&payer);
@@ -259,7 +308,7 @@ impl Chain {
             let access = if is_read { Access::Read } else { Access::Write };
             let left = deadline.saturating_duration_since(Instant::now());
             let (work, wait_max) = (self.work(head), left.min(timeout / QUEUE_WAIT_PART));
-            let asked = Asked { access, attributes: &attributes, user: &user, work, wait_max };
+            let asked = IncomingRequest { access, attributes: &attributes, user: &user, work, wait_max };
             let Some(permit) = self.limits.admit(&asked, known.schema.as_deref()).await else {
                 state.metrics.reject();
                 return Ok(too_many());
@@ -280,8 +329,17 @@ impl Chain {
             let job = Job { user: payer.clone(), deadline, load, answers };
             // A dry run changes nothing, so it ends when its client disconnects. The future of a read is dropped then.
             let _interrupts = query.first("dryRun").map(|_| job.load.clone().interrupting());
-            let entered =
-                Entered { user, payer, body, _memory: memory, deadline, load: job.load.clone(), permit, abandoned };
+            let entered = Entered {
+                user,
+                payer,
+                body,
+                _memory: memory,
+                arrived,
+                deadline,
+                load: job.load.clone(),
+                permit,
+                abandoned,
+            };
             // In a box, because the future is large: a task is aligned to a cache line and costs the allocator more the
             // larger it is, and its future is moved several times before it starts.
             let done = Box::pin(self.clone().carry_out(head.clone(), entered).in_current_span());
@@ -307,13 +365,69 @@ impl Chain {
         }
     }
 
+    /// Passes a request on to another server, and holds its permit until the answer has ended. It ends when its client
+    /// disconnects, since the future is dropped then.
+    async fn pass_on(&self, head: &Head, passing: &Passing<'_>, forwarded: Forwarded) -> Result<Answer, Failure> {
+        let Head { info, parts, .. } = head;
+        let Passing { user, attributes, schema, deadline, timeout } = *passing;
+        let state = &self.router.state;
+        let access = if matches!(parts.method, Method::GET | Method::HEAD) { Access::Read } else { Access::Write };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (work, wait_max) = (self.work(head), left.min(timeout / QUEUE_WAIT_PART));
+        let passed = async {
+            let asked = IncomingRequest { access, attributes, user, work, wait_max };
+            let Some(permit) = self.limits.admit(&asked, schema).await else {
+                state.metrics.reject();
+                return too_many();
+            };
+            let mut answer = proxy::pass_on(state, info, parts, user, deadline, forwarded).await;
+            answer.response.body_mut().hold(permit);
+            answer
+        };
+        tokio::time::timeout_at(deadline, passed).await.map_err(|_| compute::too_late())
+    }
+
+    /// Waits for the APIServices and definitions that other servers have acknowledged, if they may decide who answers.
+    async fn learn_of_remotes(&self, head: &Head, arrived: Instant) {
+        let state = &self.router.state;
+        let Some(target) = head.info.target.as_ref().filter(|_| state.store.is_shared()) else { return };
+        let catalog = state.catalog();
+        let is_local = catalog.find(&target.group, &target.version, &target.resource).is_some();
+        if is_local && state.remotes.find(&catalog, &head.info.path).is_none() {
+            return;
+        }
+        let learnt = async {
+            // A store that cannot be read is the failure of a later stage.
+            if state.sync_since(arrived).await.is_ok() {
+                state.compiled.catch_up(Needs::of(&head.info, &catalog)).await;
+            }
+        };
+        let _ = tokio::time::timeout_at(arrived + state.timeouts.request, learnt).await;
+    }
+
+    /// The user on whose behalf the request is made, and whether it may make it.
+    ///
+    /// # Errors
+    /// When the user may not impersonate the other one.
+    async fn judge(
+        &self,
+        parts: &Parts,
+        user: Arc<User>,
+        attributes: &Attributes<'_>,
+    ) -> Result<(Arc<User>, Verdict), Failure> {
+        let authorizer = &*self.router.state.authorizer;
+        let user = impersonation::apply(authorizer, &parts.headers, user, attributes).await?;
+        let verdict = authz::verdict(authorizer, &user, attributes).await;
+        Ok((user, verdict))
+    }
+
     /// Carries out a request, and holds its permit while it does so.
     async fn carry_out(self: Arc<Chain>, head: Arc<Head>, entered: Entered) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
-        let Entered { user, payer, body, _memory, deadline, load, permit, abandoned } = entered;
+        let Entered { user, payer, body, _memory, arrived, deadline, load, permit, abandoned } = entered;
         let abandoned = abandoned.as_ref();
         let request =
-            route::Request { info, query, parts, user: &user, payer: &payer, body, deadline, load, abandoned };
+            route::Request { info, query, parts, user: &user, payer: &payer, body, arrived, deadline, load, abandoned };
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let Ok(answer) = &mut outcome {
@@ -388,11 +502,6 @@ fn request_timeout(query: &Query, info: &RequestInfo, max: Duration) -> Result<D
     }
 }
 
-/// Whether a patch is an apply.
-fn is_apply(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch"))
-}
-
 /// The answer to a request that is rejected by priority and fairness, or by the limit of requests in flight: plain
 /// text, as upstream.
 fn too_many() -> Answer {
@@ -427,7 +536,8 @@ fn finish(state: &State, parts: &Parts, answer: &mut Answer, warnings: &[String]
         let length = http_body::Body::size_hint(answer.response.body()).exact();
         *answer.response.body_mut() = Body::empty();
         if let Some(length) = length {
-            answer.response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+            // The answer of another server has the length that a GET would have.
+            answer.response.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(length));
         }
     }
 }

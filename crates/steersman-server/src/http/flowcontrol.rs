@@ -40,7 +40,7 @@ use steersman_kinds::user::User;
 pub(crate) use crate::http::flowcontrol::follower::{resources, start};
 pub(crate) use crate::http::flowcontrol::level::Seat;
 pub(crate) use crate::http::flowcontrol::table::Schema;
-pub(crate) use crate::http::flowcontrol::work::{Kind, Work};
+pub(crate) use crate::http::flowcontrol::work::{Kind, WorkEstimate};
 
 /// The headers of every answer with the classification of its request.
 const SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -105,7 +105,7 @@ impl FlowControl {
         kind: &Kind<'_>,
         wait_max: Duration,
     ) -> Option<Seat> {
-        let work = Work::estimate(kind, schema.level.seats_max());
+        let work = WorkEstimate::estimate(kind, schema.level.seats_max());
         let flow = match (schema.distinguisher, attributes) {
             (Some(Distinguisher::ByNamespace), Attributes::Resource(of)) => of.namespace.unwrap_or(""),
             (Some(Distinguisher::ByUser), _) => &user.name,

@@ -50,7 +50,7 @@ enum Held {
 }
 
 /// A request to be admitted.
-pub(crate) struct Asked<'a> {
+pub(crate) struct IncomingRequest<'a> {
     pub(crate) access: Access,
     /// The attributes of the request. Without priority and fairness, watches and non-resource requests are admitted at
     /// once.
@@ -101,10 +101,10 @@ impl Limits {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
-    pub(crate) async fn admit(&self, asked: &Asked<'_>, schema: Option<&Schema>) -> Option<Permit> {
+    pub(crate) async fn admit(&self, asked: &IncomingRequest<'_>, schema: Option<&Schema>) -> Option<Permit> {
         let held = match (&self.gate, schema) {
             (Gate::Fairness(control), Some(schema)) => {
-                let Asked { attributes, user, work, wait_max, .. } = asked;
+                let IncomingRequest { attributes, user, work, wait_max, .. } = asked;
                 Held::Seat { _seat: control.admit(schema, user, attributes, work, *wait_max).await? }
             }
             (Gate::Fairness(_), None) => Held::Nothing,

@@ -27,7 +27,7 @@ use steersman_kinds::projection::Projection;
 use steersman_kinds::protobuf;
 use steersman_machinery::{GroupVersionKind, Object, Value, value};
 
-pub(crate) use self::event::{FrameKey, Word, error_frame};
+pub(crate) use self::event::{EventType, FrameKey, error_frame};
 pub(crate) use self::list::{ListHead, Reload, list};
 pub(crate) use self::table::Columns;
 
@@ -61,7 +61,7 @@ enum Included {
 
 /// The options of a request that concern the form of its answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wishes<'a> {
+pub(crate) struct AnswerOptions<'a> {
     pub(crate) negotiated: Negotiated,
     pub(crate) layout: Layout,
     /// The parameter `includeObject`, if it is given.
@@ -74,9 +74,9 @@ impl Representation {
     ///
     /// # Errors
     /// 400 for an unknown value of `includeObject`, 406 for protobuf of a kind that has no such form.
-    pub(crate) fn new(served: &Served, wishes: Wishes<'_>) -> Result<Representation, Failure> {
-        let Negotiated { encoding, form, meta_version } = wishes.negotiated;
-        let included = match wishes.include_object.filter(|_| form == Form::Table) {
+    pub(crate) fn new(served: &Served, answer_options: AnswerOptions<'_>) -> Result<Representation, Failure> {
+        let Negotiated { encoding, form, meta_version } = answer_options.negotiated;
+        let included = match answer_options.include_object.filter(|_| form == Form::Table) {
             None | Some("Metadata") => Included::Metadata,
             Some("None") => Included::Nothing,
             Some("Object") => Included::Object,
@@ -87,21 +87,24 @@ impl Representation {
         };
         let (resource, version) = (&served.resource, served.version());
         let strategy = &resource.strategy;
+        // The cells of a built-in kind are those of its stored form, whatever version of it is asked for.
+        let is_row = form == Form::Table && included != Included::Object && !resource.is_custom();
+        let shown = if is_row { resource.storage_version() } else { version };
         Ok(Representation {
-            is_stored_form: strategy.is_stored_form(resource, version),
+            is_stored_form: is_row || strategy.is_stored_form(resource, version),
             prefix: if resource.is_custom() { Box::default() } else { at_rest::prefix(resource).into() },
-            cells_read: (form == Form::Table).then(|| Arc::new(strategy.cells_read(version))),
+            cells_read: (form == Form::Table).then(|| Arc::new(strategy.cells_read(shown))),
             served: served.clone(),
             encoding,
             form,
             meta_version,
-            layout: wishes.layout,
+            layout: answer_options.layout,
             protobuf: match encoding {
                 Encoding::Protobuf => Some(Arc::new(messages(served, form, meta_version)?)),
                 Encoding::Json | Encoding::Yaml => None,
             },
             included,
-            now: wishes.now,
+            now: answer_options.now,
         })
     }
 

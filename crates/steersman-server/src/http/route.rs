@@ -3,6 +3,7 @@
 use crate::access::audit::Audit;
 use crate::access::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::http::answer::{Answer, layout_for};
+use crate::http::documents::backup::{self, BACKUP_PATH};
 use crate::http::documents::discovery::{AGGREGATED_TYPE, Root};
 use crate::http::documents::health;
 use crate::http::documents::openapi::is_made;
@@ -74,6 +75,7 @@ pub(crate) struct Request<'a> {
     /// The user to whom its memory and computation are charged.
     pub(crate) payer: &'a Arc<User>,
     pub(crate) body: Bytes,
+    pub(crate) arrived: Instant,
     /// The time by which it must be answered.
     pub(crate) deadline: Instant,
     pub(crate) load: Load,
@@ -96,8 +98,9 @@ impl Router {
             Some(target) => resource(&self.state, &catalog, request, target, notes).await,
             None => match request.info.path.as_str() {
                 CONFIGURATION_PATH | JWKS_PATH if is_read(request) => token_issuer(self, request).await,
+                BACKUP_PATH if request.parts.method == Method::GET => backup::answer(&self.state, request.user).await,
                 _ => {
-                    let documents = self.published.of(&catalog);
+                    let documents = self.published.of(&catalog, &self.state.remotes.discovered());
                     if is_read(request) && !is_made(&documents.openapi, &request.info.path, &request.parts.headers) {
                         request.load.expect_work(OPENAPI_BYTES).await;
                     }
@@ -116,9 +119,6 @@ async fn resource(
     notes: &mut Notes,
 ) -> Result<Answer, Failure> {
     let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else {
-        if state.is_elsewhere(&target.group, &target.version) {
-            return Ok(Answer::text(503, "service unavailable\n"));
-        }
         let is_built_in = catalog.resources_of(&target.group).any(|resource| !resource.is_custom());
         let is_served = catalog
             .group(&target.group)
@@ -138,7 +138,8 @@ async fn resource(
     let attributes = target.attributes(request.info.verb);
     let operation = Operation::new(served, attributes, request.user, state.now());
     let budget = Budget::new(BudgetLimits::default(), request.load.interruption());
-    let operation = Operation { deadline: Some(request.deadline), load: request.load.clone(), budget, ..operation };
+    let (arrived, deadline, load) = (request.arrived, Some(request.deadline), request.load.clone());
+    let operation = Operation { arrived, deadline, load, budget, ..operation };
     let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
     let path = &request.info.path;
     let mut cx = Context { state, operation, payer: request.payer, target, query, path, headers, abandoned };
@@ -301,10 +302,11 @@ fn openapi(documents: &Documents, rest: &[&str], request: &Request<'_>) -> Answe
     let path = rest.get(1..).unwrap_or_default().join("/");
     match rest.first() {
         Some(&"v2") if path.is_empty() => {
-            let document = documents.openapi.v2();
-            crate::http::documents::openapi::answer_v2(&document, &request.parts.headers)
+            crate::http::documents::openapi::answer_v2(&documents.openapi, &request.parts.headers)
         }
-        Some(&"v3") if path.is_empty() => Answer::bytes(200, "text/plain; charset=utf-8", documents.openapi.index()),
+        Some(&"v3") if path.is_empty() => {
+            Answer::bytes(200, "text/plain; charset=utf-8", documents.openapi.index_beside(&documents.discovered))
+        }
         Some(&"v3") => match documents.openapi.document(&path) {
             Some(document) => {
                 crate::http::documents::openapi::answer_v3(&path, &document, request.query, &request.parts.headers)

@@ -18,11 +18,13 @@
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
 //! | `steersman_store_unreadable_entries` | gauge | stored entries that are damaged or no objects and are skipped |
+//! | `apiserver_encryption_config_controller_automatic_reloads_total` | counter | changes of the encryption configuration; with automatic reload only |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, ... | | what the process takes (`process`) |
 
 use crate::access::audit;
+use crate::metrics::histogram::Histogram;
 use crate::metrics::text::{Text, Type};
-use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series, process};
+use crate::metrics::{Labels, Metrics, OwnedLabels, Series, encryption, process};
 use crate::shared::conversion::webhook;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ pub(crate) struct Gauges {
     pub(crate) objects: Vec<ResourceCount>,
     pub(crate) store: StoreFigures,
     /// The durations of conversions.
-    pub(crate) conversions: Vec<(webhook::Labels, webhook::Seen)>,
+    pub(crate) conversions: Vec<(webhook::Labels, Arc<Histogram>)>,
     /// `None` without an audit log.
     pub(crate) audit: Option<audit::Figures>,
 }
@@ -91,6 +93,9 @@ impl Metrics {
         self.webhooks.exposition(&mut text);
         objects(&mut text, &gauges.objects);
         store(&mut text, &gauges.store);
+        if let Some(figures) = self.encryption().and_then(|encryption| encryption.reloads()) {
+            encryption::reloads(&mut text, &figures);
+        }
         if let Some(usage) = self.process.get().and_then(|read| read()) {
             process::process(&mut text, &usage);
         }
@@ -111,12 +116,15 @@ impl Metrics {
     }
 
     fn requests(text: &mut Text, series: &[(OwnedLabels, Arc<Series>)]) {
-        let seen = series.iter().map(|(labels, series)| (labels.borrowed(), series.seen.lock().clone()));
-        let all: Vec<(Labels<'_>, Seen)> = seen.filter(|(_, seen)| !seen.codes.is_empty()).collect();
+        let all: Vec<_> = series
+            .iter()
+            .map(|(labels, series)| (labels.borrowed(), series.codes.lock().clone(), &series.duration))
+            .filter(|(_, codes, _)| !codes.is_empty())
+            .collect();
         let total = "apiserver_request_total";
         text.family(total, Type::Counter, "Requests by verb, resource and the code of their answer.");
-        for (labels, seen) in &all {
-            let mut codes = seen.codes.clone();
+        for (labels, codes, _) in &all {
+            let mut codes = codes.clone();
             codes.sort_unstable();
             for (code, count) in codes {
                 let code = code.to_string();
@@ -125,17 +133,8 @@ impl Metrics {
         }
         let duration = "apiserver_request_duration_seconds";
         text.family(duration, Type::Histogram, "Seconds until an answer begins.");
-        for (labels, seen) in &all {
-            let labels = pairs(labels);
-            let mut count = 0;
-            for (bound, n) in seen.duration.cumulative() {
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-                count = n;
-                let labels = [labels.as_slice(), &[("le", &*bound)]].concat();
-                text.value("apiserver_request_duration_seconds_bucket", &labels, n);
-            }
-            text.value("apiserver_request_duration_seconds_sum", &labels, seen.duration.sum());
-            text.value("apiserver_request_duration_seconds_count", &labels, count);
+        for (labels, _, durations) in &all {
+            durations.write(text, duration, &pairs(labels));
         }
     }
 
@@ -169,13 +168,13 @@ impl Metrics {
 }
 
 /// The durations of conversions by webhooks, under upstream's name.
-fn converted(text: &mut Text, conversions: &[(webhook::Labels, webhook::Seen)]) {
+fn converted(text: &mut Text, conversions: &[(webhook::Labels, Arc<Histogram>)]) {
     if conversions.is_empty() {
         return;
     }
     let name = "apiserver_crd_conversion_webhook_duration_seconds";
     text.family(name, Type::Histogram, "Seconds that a conversion webhook took to answer.");
-    for (labels, seen) in conversions {
+    for (labels, durations) in conversions {
         let succeeded = labels.has_succeeded.to_string();
         let labels = [
             ("crd_name", &*labels.definition),
@@ -183,15 +182,7 @@ fn converted(text: &mut Text, conversions: &[(webhook::Labels, webhook::Seen)]) 
             ("succeeded", &*succeeded),
             ("to_version", &*labels.to),
         ];
-        let mut count = 0;
-        let bounds = webhook::BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
-        for (bound, n) in bounds.zip(seen.counts) {
-            count += n;
-            let labels = [labels.as_slice(), &[("le", &*bound)]].concat();
-            text.value("apiserver_crd_conversion_webhook_duration_seconds_bucket", &labels, count);
-        }
-        text.value("apiserver_crd_conversion_webhook_duration_seconds_sum", &labels, seen.sum);
-        text.value("apiserver_crd_conversion_webhook_duration_seconds_count", &labels, count);
+        durations.write(text, name, &labels);
     }
 }
 

@@ -1,14 +1,16 @@
 //! Counters of admission policies, under upstream's names.
 
+use crate::metrics::histogram::Histogram;
 use crate::metrics::text::{Text, Type};
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most combinations of labels. Further ones are not counted: policies come and go, and their counters stay.
 const SERIES_MAX: usize = 20_000;
 /// The upper bounds of the buckets in seconds.
-const BOUNDS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
+const BOUNDS: &[f64] = &[0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 
 /// The counts of one server.
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Debug, Default)]
-struct Series(Mutex<HashMap<Owned, Seen>>);
+struct Series(Mutex<HashMap<Owned, Arc<Histogram>>>);
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Owned {
@@ -44,14 +46,6 @@ struct Owned {
     binding: Box<str>,
     action: &'static str,
     outcome: Outcome,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    count: u64,
-    sum: f64,
-    /// Counts by bucket, not cumulative; values above every bound are only in the total count.
-    buckets: [u64; BOUNDS.len()],
 }
 
 impl Outcome {
@@ -96,20 +90,16 @@ impl Series {
             if series.len() >= SERIES_MAX {
                 return;
             }
-            series.insert(figures.owned(), Seen::default());
+            series.insert(figures.owned(), Arc::new(Histogram::new(BOUNDS)));
         }
-        let Some(seen) = series.get_mut(figures) else { return };
-        let seconds = took.as_secs_f64();
-        seen.count += 1;
-        seen.sum += seconds;
-        if let Some(bucket) = BOUNDS.iter().position(|bound| seconds <= *bound) {
-            seen.buckets[bucket] += 1;
+        if let Some(durations) = series.get(figures) {
+            durations.observe(took);
         }
     }
 
     fn write(&self, text: &mut Text, [total, duration]: [&str; 2]) {
-        let mut all: Vec<(Owned, Seen)> =
-            self.0.lock().iter().map(|(figures, seen)| (figures.clone(), *seen)).collect();
+        let mut all: Vec<(Owned, Arc<Histogram>)> =
+            self.0.lock().iter().map(|(figures, durations)| (figures.clone(), durations.clone())).collect();
         if all.is_empty() {
             return;
         }
@@ -119,21 +109,12 @@ impl Series {
             Type::Counter,
             "Evaluations of admission policies by policy, binding and what came of them.",
         );
-        for (figures, seen) in &all {
-            text.value(total, &figures.pairs(), seen.count);
+        for (figures, durations) in &all {
+            text.value(total, &figures.pairs(), durations.count());
         }
         text.family(duration, Type::Histogram, "Seconds that evaluations of admission policies took.");
-        for (figures, seen) in &all {
-            let labels = figures.pairs();
-            let mut count = 0;
-            for (bound, n) in BOUNDS.iter().zip(seen.buckets) {
-                count += n;
-                let bound = bound.to_string();
-                text.value(&format!("{duration}_bucket"), &[labels.as_slice(), &[("le", &*bound)]].concat(), count);
-            }
-            text.value(&format!("{duration}_bucket"), &[labels.as_slice(), &[("le", "+Inf")]].concat(), seen.count);
-            text.value(&format!("{duration}_sum"), &labels, seen.sum);
-            text.value(&format!("{duration}_count"), &labels, seen.count);
+        for (figures, durations) in &all {
+            durations.write(text, duration, &figures.pairs());
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Counters of calls to admission webhooks, under upstream's names (apiserver's `admission/metrics`).
 
+use crate::metrics::histogram::Histogram;
 use crate::metrics::text::{Text, Type};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The upper bounds of the buckets in seconds, those of upstream for webhooks.
-const BOUNDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const BOUNDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 /// The most combinations of labels; further calls are counted under an empty name.
 const SERIES_MAX: usize = 10_000;
 
@@ -28,22 +29,15 @@ struct Labels {
 }
 
 /// The calls of one webhook for one operation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Calls {
-    passed: Durations,
-    rejected: Durations,
+    passed: Histogram,
+    rejected: Histogram,
     /// Calls by the code, and by whether the write was rejected.
     codes: BTreeMap<(u16, bool), u64>,
     /// Rejections by the type of the error, and the code.
     rejections: BTreeMap<(&'static str, u16), u64>,
     n_ignored: u64,
-}
-
-#[derive(Debug, Default)]
-struct Durations {
-    /// Counts by bucket, not cumulative; the last bucket is for values above every bound.
-    counts: [u64; BOUNDS.len() + 1],
-    sum: f64,
 }
 
 /// A call to a webhook.
@@ -84,9 +78,9 @@ impl Webhooks {
         };
         let mut counts = self.0.lock();
         let labels = Labels::bounded(&counts.calls, call.name, call.kind, call.operation);
-        let calls = counts.calls.entry(labels).or_default();
-        let durations = if rejection.is_some() { &mut calls.rejected } else { &mut calls.passed };
-        durations.observe(duration.as_secs_f64());
+        let calls = counts.calls.entry(labels).or_insert_with(Calls::new);
+        let durations = if rejection.is_some() { &calls.rejected } else { &calls.passed };
+        durations.observe(duration);
         *calls.codes.entry((code, rejection.is_some())).or_default() += 1;
         if let Some(rejection) = rejection {
             *calls.rejections.entry(rejection).or_default() += 1;
@@ -108,7 +102,9 @@ impl Webhooks {
         text.family(duration, Type::Histogram, "Time that calls to an admission webhook took, in seconds.");
         for (labels, calls) in &counts.calls {
             for (rejected, durations) in [("false", &calls.passed), ("true", &calls.rejected)] {
-                durations.write(text, duration, labels, rejected);
+                let Labels { name, kind, operation } = labels;
+                let labels = [("name", &**name), ("operation", *operation), ("rejected", rejected), ("type", *kind)];
+                durations.write_if_any(text, duration, &labels);
             }
         }
         let fail_open = "apiserver_admission_webhook_fail_open_count";
@@ -178,31 +174,15 @@ impl Labels {
     }
 }
 
-impl Durations {
-    /// Counts a duration. A value on a bound belongs to the bucket below it.
-    fn observe(&mut self, seconds: f64) {
-        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
-        self.counts[bucket] += 1;
-        self.sum += seconds;
-    }
-
-    fn write(&self, text: &mut Text, family: &str, labels: &Labels, rejected: &str) {
-        let count: u64 = self.counts.iter().sum();
-        if count == 0 {
-            return;
+impl Calls {
+    fn new() -> Calls {
+        Calls {
+            passed: Histogram::new(BOUNDS),
+            rejected: Histogram::new(BOUNDS),
+            codes: BTreeMap::new(),
+            rejections: BTreeMap::new(),
+            n_ignored: 0,
         }
-        let Labels { name, kind, operation } = labels;
-        let labels = [("name", &**name), ("operation", operation), ("rejected", rejected), ("type", kind)];
-        let bucket = format!("{family}_bucket");
-        let mut total = 0;
-        let bounds = BOUNDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
-        for (bound, n) in bounds.zip(self.counts) {
-            total += n;
-            let [name, operation, rejected, kind] = labels;
-            text.value(&bucket, &[name, operation, rejected, kind, ("le", &bound)], total);
-        }
-        text.value(&format!("{family}_sum"), &labels, self.sum);
-        text.value(&format!("{family}_count"), &labels, count);
     }
 }
 

@@ -70,19 +70,19 @@ pub(crate) struct Job {
 
 /// Computes parts of an answer that is being sent, after its request has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Rest {
+pub(crate) struct AnswerCompute {
     pool: Arc<Pool>,
     user: Arc<User>,
 }
 
 /// The place of a request in the queue, until it ends.
-struct Place {
+struct QueueEntry {
     pool: Arc<Pool>,
     id: u64,
 }
 
 /// A slot that a request has or waits for.
-struct Slot(Arc<Place>);
+struct Slot(Arc<QueueEntry>);
 
 /// Wakes a waiting request.
 #[derive(Default)]
@@ -95,7 +95,7 @@ struct Woken {
 /// of the pool.
 struct Parked<F: Send + 'static> {
     future: Option<Pin<Box<F>>>,
-    place: Arc<Place>,
+    entry: Arc<QueueEntry>,
     /// Whether it ends by itself when its load is interrupted: it has been polled on a thread of the pool, or has stored something before.
     has_begun: bool,
 }
@@ -183,16 +183,16 @@ impl Pool {
             })?
         };
         job.load.begin();
-        let place = Arc::new(Place { pool: self.clone(), id });
-        let mut parked = Parked { future: Some(future), place: place.clone(), has_begun: must_go_on };
+        let entry = Arc::new(QueueEntry { pool: self.clone(), id });
+        let mut parked = Parked { future: Some(future), entry: entry.clone(), has_begun: must_go_on };
         let interrupts = job.load.clone().interrupting();
         let woken = Arc::new(Woken { is_woken: AtomicBool::new(true), waker: AtomicWaker::new() });
         loop {
             woken.wait().await;
             let slot = if parked.has_begun {
-                Slot::of(&place).await
+                Slot::of(&entry).await
             } else {
-                let slot = tokio::time::timeout_at(job.deadline, Slot::of(&place)).await;
+                let slot = tokio::time::timeout_at(job.deadline, Slot::of(&entry)).await;
                 slot.map_err(|_| self.late(&job.load))?
             };
             if job.deadline <= Instant::now() {
@@ -292,11 +292,11 @@ impl fmt::Debug for Pool {
     }
 }
 
-// === impl Rest ===
+// === impl AnswerCompute ===
 
-impl Rest {
-    pub(crate) fn new(pool: &Arc<Pool>, user: &Arc<User>) -> Rest {
-        Rest { pool: pool.clone(), user: user.clone() }
+impl AnswerCompute {
+    pub(crate) fn new(pool: &Arc<Pool>, user: &Arc<User>) -> AnswerCompute {
+        AnswerCompute { pool: pool.clone(), user: user.clone() }
     }
 
     /// Computes a part that reads so many bytes of objects. A large one waits for its turn among the requests of all users, and is computed on a
@@ -358,10 +358,10 @@ impl Slot {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait; the place stays.
-    async fn of(place: &Arc<Place>) -> Slot {
+    async fn of(entry: &Arc<QueueEntry>) -> Slot {
         let (sender, receiver) = oneshot::channel();
-        let slot = Slot(place.clone());
-        let granted = place.pool.queue.lock().wait(place.id, sender);
+        let slot = Slot(entry.clone());
+        let granted = entry.pool.queue.lock().wait(entry.id, sender);
         granted.into_iter().for_each(wake);
         // The sender is dropped only together with the queue, which the place keeps alive.
         let _granted = receiver.await;
@@ -376,7 +376,7 @@ impl Drop for Slot {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         let granted = self.pool.queue.lock().leave(self.id);
         granted.into_iter().for_each(wake);
@@ -418,14 +418,14 @@ impl Wake for Woken {
 impl<F: Send + 'static> Drop for Parked<F> {
     fn drop(&mut self) {
         let Some(future) = self.future.take().filter(|_| self.has_begun) else { return };
-        let place = self.place.clone();
-        let Compute { runtime, freed, .. } = place.pool.options.clone();
+        let entry = self.entry.clone();
+        let Compute { runtime, freed, .. } = entry.pool.options.clone();
         // Without a runtime the process ends.
         let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) else { return };
         drop(runtime.spawn_blocking(move || {
             drop(future);
             freed.into_iter().for_each(|freed| freed());
-            drop(place);
+            drop(entry);
         }));
     }
 }

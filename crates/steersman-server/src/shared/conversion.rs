@@ -194,7 +194,7 @@ async fn between(resource: &Resource, from: &Version, to: &Version, requested: V
         return Ok(without_webhook(resource, from, to, requested)?);
     };
     let converted = convert(webhook, vec![requested], resource, to, Source::Stored).await?;
-    Ok(strategy.settle(to, one(converted)?)?)
+    Ok(strategy.decode_converted(to, one(converted)?)?)
 }
 
 /// The same where no webhook is needed between the versions.
@@ -238,7 +238,7 @@ async fn load(resource: &Resource, version: &Version, stored: Vec<Value>) -> Res
     if !waiting.is_empty() {
         let converted = convert(webhook, waiting, resource, version, Source::Stored).await?;
         for (place, converted) in places.into_iter().zip(converted) {
-            internal[place] = strategy.settle(version, converted)?;
+            internal[place] = strategy.decode_converted(version, converted)?;
         }
     }
     Ok(internal)
@@ -250,7 +250,7 @@ async fn store(resource: &Resource, version: &Version, internal: Value) -> Resul
         return Ok(strategy.store(resource, version, internal)?);
     };
     let converted = convert(webhook, vec![internal], resource, storage, Source::Draft).await?;
-    Ok(strategy.settle(storage, one(converted)?)?)
+    Ok(strategy.decode_converted(storage, one(converted)?)?)
 }
 
 async fn convert(

@@ -79,6 +79,8 @@ pub(crate) struct Operation<'a> {
     /// Whether admission has already accepted it, or the operation that it is a part of.
     pub(crate) is_admitted: bool,
     pub(crate) now: Timestamp,
+    /// When the request arrived: it is answered from a state at least as new.
+    pub(crate) arrived: Instant,
     /// Other objects that a creation depends on: it fails if they have changed in the meantime.
     pub(crate) guards: Vec<Guard>,
     /// The amounts added to quotas for this write.
@@ -201,6 +203,7 @@ impl<'a> Operation<'a> {
             is_of_collection: false,
             is_admitted: false,
             now,
+            arrived: Instant::now(),
             guards: Vec::new(),
             charges: Vec::new(),
             warnings: Vec::new(),

@@ -13,11 +13,12 @@ mod client;
 mod client_config;
 mod clients;
 mod kubeconfig;
-mod services;
+pub(in crate::shared) mod places;
+pub(in crate::shared) mod services;
 #[cfg(test)]
 mod tests;
-mod tls;
-mod transport;
+pub(in crate::shared) mod tls;
+pub(in crate::shared) mod transport;
 mod trust;
 
 pub use self::client::{CallError, Client};

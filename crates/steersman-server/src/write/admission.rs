@@ -27,9 +27,9 @@ pub(crate) mod dynamic {
     pub(crate) mod webhook_plugins;
     pub(crate) mod webhooks;
 }
+pub(crate) mod admitted_write;
 pub(crate) mod plugin;
 mod plugins;
-pub(crate) mod subject;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::dynamic::webhook_plugins::patch_of_answer;

@@ -22,6 +22,9 @@ pub(crate) mod service_addresses {
     pub(crate) mod addresses;
     pub(crate) mod allocation;
     pub(crate) mod allocator;
+    pub(crate) mod follower;
+    pub(crate) mod node_ports;
+    pub(crate) mod repair;
 }
 mod update;
 mod write;
@@ -35,5 +38,4 @@ pub(crate) use self::initialization::remove as remove_failed;
 pub(crate) use self::managed::{apply, apply_scale, record};
 pub(crate) use self::metadata::text;
 pub(crate) use self::patch::{Format, Patch};
-pub(crate) use self::service_addresses::allocation::observe;
 pub(crate) use self::write::{Change, write};

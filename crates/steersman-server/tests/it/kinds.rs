@@ -1,6 +1,7 @@
 //! Kinds with behavior of their own.
 
 pub(crate) mod addresses;
+pub(crate) mod answers;
 pub(crate) mod api_services;
 pub(crate) mod made_at_start;
 pub(crate) mod pod_parts;

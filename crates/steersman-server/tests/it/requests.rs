@@ -1,5 +1,6 @@
 //! Requests and answers: bodies, formats, lists, watches, limits.
 
+pub(crate) mod aggregation;
 pub(crate) mod bodies;
 pub(crate) mod embedding;
 pub(crate) mod interrupted;

@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 /// ConfigMaps of the namespace `default`.
 pub(crate) const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
 
-pub(crate) struct World {
+pub(crate) struct TestServer {
     pub(crate) server: Server,
     pub(crate) store: Store,
 }
@@ -39,54 +39,55 @@ pub(crate) struct Watch {
     read: Vec<u8>,
 }
 
-// === impl World ===
+// === impl TestServer ===
 
-impl World {
-    pub(crate) async fn new() -> World {
-        World::with(steersman_storage::Options::default(), Authorization::default()).await
+impl TestServer {
+    pub(crate) async fn new() -> TestServer {
+        TestServer::with(steersman_storage::Options::default(), Authorization::default()).await
     }
 
     /// A server with at most this many events of history for each resource.
-    pub(crate) async fn with_events_max(events: usize) -> World {
+    pub(crate) async fn with_events_max(events: usize) -> TestServer {
         let ring = Limits { events, ..Limits::default() };
         let history = steersman_storage::Options { ring, ..steersman_storage::Options::default() };
-        World::with(history, Authorization::default()).await
+        TestServer::with(history, Authorization::default()).await
     }
 
-    pub(crate) async fn with(history: steersman_storage::Options, authorization: Authorization) -> World {
+    pub(crate) async fn with(history: steersman_storage::Options, authorization: Authorization) -> TestServer {
         let store = Store::open(Arc::new(Memory::new()), history).await.unwrap();
-        World { server: serve(&store, authorization).await, store }
+        TestServer { server: serve(&store, authorization).await, store }
     }
 
     /// A server with another clock.
-    pub(crate) async fn at(clock: fn() -> jiff::Timestamp) -> World {
+    pub(crate) async fn at(clock: fn() -> jiff::Timestamp) -> TestServer {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let server = Server::start(Options { clock, ..options(&store, Authorization::default()) }).await.unwrap();
-        World { server, store }
+        TestServer { server, store }
     }
 
     /// A server with other authenticators.
-    pub(crate) async fn authenticating(authentication: authn::Options) -> World {
+    pub(crate) async fn authenticating(authentication: authn::Options) -> TestServer {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let server =
             Server::start(Options { authentication, ..options(&store, Authorization::default()) }).await.unwrap();
-        World { server, store }
+        TestServer { server, store }
     }
 
-    pub(crate) async fn on(kv: Arc<dyn Kv>) -> World {
+    pub(crate) async fn on(kv: Arc<dyn Kv>) -> TestServer {
         let store = Store::open(kv, steersman_storage::Options::default()).await.unwrap();
-        World { server: serve(&store, Authorization::default()).await, store }
+        TestServer { server: serve(&store, Authorization::default()).await, store }
     }
 
     /// A server with initializers.
-    pub(crate) async fn initializing() -> World {
+    pub(crate) async fn initializing() -> TestServer {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let served = RuntimeConfig::default().with_initializers();
-        World::of(store.clone(), Options { runtime_config: served, ..options(&store, Authorization::default()) }).await
+        TestServer::of(store.clone(), Options { runtime_config: served, ..options(&store, Authorization::default()) })
+            .await
     }
 
-    pub(crate) async fn of(store: Store, options: Options) -> World {
-        World { server: Server::start(options).await.unwrap(), store }
+    pub(crate) async fn of(store: Store, options: Options) -> TestServer {
+        TestServer { server: Server::start(options).await.unwrap(), store }
     }
 
     pub(crate) fn http(&self) -> Http {

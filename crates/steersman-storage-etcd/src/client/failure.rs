@@ -26,6 +26,8 @@ pub(crate) enum Refusal {
     Compacted,
     /// The revision does not exist yet.
     Future,
+    /// The lease of an entry has ended.
+    NoLease,
     /// The database has reached its quota. etcd may have made the write nevertheless.
     NoSpace,
     Other(Cause),
@@ -80,6 +82,7 @@ impl Failure {
             Code::InvalidArgument if says("request is too large") => Failure::Refused(Refusal::RequestTooLarge),
             Code::ResourceExhausted if says("message larger than max") => Failure::Refused(Refusal::RequestTooLarge),
             Code::ResourceExhausted if says("database space exceeded") => Failure::Refused(Refusal::NoSpace),
+            Code::NotFound if says("requested lease not found") => Failure::Refused(Refusal::NoLease),
             Code::Unauthenticated => Failure::Refused(Refusal::Token),
             Code::InvalidArgument if says("revision of auth store is old") => Failure::Refused(Refusal::Token),
             Code::ResourceExhausted if says("too many requests") => Failure::NotDone(cause()),
@@ -104,8 +107,8 @@ impl Failure {
             Failure::NotDone(cause) | Failure::Unknown(cause) | Failure::Refused(Refusal::Other(cause)) => {
                 cause.clone()
             }
-            Failure::Refused(refusal) => Arc::new(Said(refusal.sentence())),
-            Failure::Replaced(fault) => Arc::new(Said(fault.clone())),
+            Failure::Refused(refusal) => Arc::new(ServerMessage(refusal.sentence())),
+            Failure::Replaced(fault) => Arc::new(ServerMessage(fault.clone())),
         }
     }
 }
@@ -116,6 +119,7 @@ impl Refusal {
             Refusal::AnswerTooLarge => "an answer of etcd is larger than what is read of one message",
             Refusal::Compacted => "etcd has compacted the revision",
             Refusal::Future => "etcd does not have the revision yet",
+            Refusal::NoLease => "the lease of the entry has ended",
             Refusal::NoSpace => NO_SPACE_REMEDY,
             Refusal::Other(cause) => return cause.to_string(),
             Refusal::RequestTooLarge => "the request exceeds etcd's flag --max-request-bytes",
@@ -127,7 +131,7 @@ impl Refusal {
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Said(String);
+struct ServerMessage(String);
 
 fn has_connect_error(status: &Status) -> bool {
     let mut next = status.source();
@@ -181,6 +185,8 @@ mod tests {
         assert!(matches!(refusal(Code::OutOfRange, compacted), Refusal::Compacted));
         let future = "etcdserver: mvcc: required revision is a future revision";
         assert!(matches!(refusal(Code::OutOfRange, future), Refusal::Future));
+        let gone = "etcdserver: requested lease not found";
+        assert!(matches!(refusal(Code::NotFound, gone), Refusal::NoLease));
         let full = "etcdserver: mvcc: database space exceeded";
         assert!(matches!(refusal(Code::ResourceExhausted, full), Refusal::NoSpace));
         let large = "grpc: received message larger than max (3000100 vs. 2097152)";

@@ -3,8 +3,10 @@
 use crate::support::cluster::Cluster;
 use crate::support::connect;
 use std::cell::{Cell, RefCell};
+use steersman_machinery::Revision;
 use steersman_storage::conformance::{self, Counter};
 use steersman_storage::kv::Kv;
+use steersman_storage_etcd::Restore;
 
 #[tokio::test]
 async fn one_member_keeps_the_contract() {
@@ -23,6 +25,21 @@ async fn keeps_the_contract(cluster: &Cluster) {
     conformance::kv(async || {
         n.set(n.get() + 1);
         connect(cluster.options().prefix(format!("/{}", n.get()))).await as _
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_restored_store_keeps_the_contract() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let n = Cell::new(0);
+    conformance::kv(async || {
+        n.set(n.get() + 1);
+        let options = cluster.options().prefix(format!("/{}", n.get()));
+        Restore::begin(options.clone(), Revision(1_000_000)).await.unwrap().finish().await.unwrap();
+        let kv = connect(options).await;
+        assert!(Revision(1_000_000) < kv.revision().await.unwrap());
+        kv as _
     })
     .await;
 }

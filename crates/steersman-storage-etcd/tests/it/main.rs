@@ -5,9 +5,12 @@
 
 mod access;
 mod contract;
-mod lock;
+mod expiry;
 mod lost_answers;
 mod outages;
+mod registry;
+mod restore;
 mod sharing;
 mod sizes;
+mod snapshot;
 mod support;

@@ -5,9 +5,9 @@
 //! positions of its events in the ring, so that its watchers read only those, and do not lag when the ring drops events
 //! of others.
 
+use crate::cache::event::Event;
 use crate::cache::resource::Scope;
 use crate::cache::ring::Ring;
-use crate::event::Event;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Interest {
 
 /// The common subject of a group's watchers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Subject {
+struct WatchTarget {
     scope: Scope,
     selector: Selector,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Group {
     pub(crate) published: Notify,
     /// `None` for the group of all objects, which every event concerns.
     events: Option<Mutex<GroupEvents>>,
-    subject: Subject,
+    subject: WatchTarget,
 }
 
 /// The events that concern a group.
@@ -105,8 +105,8 @@ impl Interest {
     pub const ALL: Interest = Interest { name: None, field: None, label: None };
 }
 
-impl Subject {
-    fn new(scope: &Scope, interest: &Interest) -> Subject {
+impl WatchTarget {
+    fn new(scope: &Scope, interest: &Interest) -> WatchTarget {
         let Interest { name, field, label } = interest.clone();
         let selector = match (name, field, label) {
             (Some(name), ..) => Selector::Name(name),
@@ -114,7 +114,7 @@ impl Subject {
             (None, None, Some((label, value))) => Selector::Label(label, value),
             (None, None, None) => Selector::All,
         };
-        Subject { scope: scope.clone(), selector }
+        WatchTarget { scope: scope.clone(), selector }
     }
 
     /// Whether an event may match, by the headers of its objects.
@@ -137,7 +137,7 @@ impl Subject {
 impl Scope {
     /// Whether a watcher with this scope and interest receives an event.
     pub(crate) fn sees(&self, interest: &Interest, event: &Event) -> bool {
-        Subject::new(self, interest).concerns(event)
+        WatchTarget::new(self, interest).concerns(event)
     }
 }
 
@@ -145,7 +145,7 @@ impl Scope {
 
 impl Group {
     /// A group of which no event of the ring is recorded yet.
-    fn new(subject: Subject, ring: &Ring) -> Arc<Group> {
+    fn new(subject: WatchTarget, ring: &Ring) -> Arc<Group> {
         let is_everything = subject.scope == Scope::All && subject.selector == Selector::All;
         let events =
             (!is_everything).then(|| Mutex::new(GroupEvents { complete_from: ring.end(), ..GroupEvents::default() }));
@@ -215,7 +215,7 @@ impl GroupEvents {
 impl Groups {
     /// The group of a watcher that begins at a position of the ring.
     pub(crate) fn join(&mut self, scope: &Scope, interest: &Interest, from: u64, ring: &Ring) -> Arc<Group> {
-        let subject = Subject::new(scope, interest);
+        let subject = WatchTarget::new(scope, interest);
         let selected = match scope {
             Scope::All => &mut self.everywhere,
             Scope::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default(),

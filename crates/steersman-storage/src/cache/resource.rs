@@ -3,10 +3,10 @@
 //! Only the feeder writes it, under one lock per batch; lists and watchers read it. A list at a past revision undoes
 //! the later events.
 
+use crate::cache::event::{Event, Kind};
 use crate::cache::interest::{Group, Groups, Interest};
 use crate::cache::ring::{Limits, Ring};
 use crate::cache::sorted::Sorted;
-use crate::event::{Event, Kind};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -7,7 +7,7 @@
 //! gets the deletion for as long as it is here: until a newer event has come. Then the ring no longer takes a watch from that revision, and
 //! its client lists again, at a later one.
 
-use crate::event::Event;
+use crate::cache::event::Event;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,7 +193,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
+    use crate::cache::event::Kind;
     use steersman_machinery::{Object, ObjectKey};
 
     fn event(revision: u64) -> Arc<Event> {

@@ -21,7 +21,7 @@ pub(crate) struct Sorted {
 
 /// A position between two objects.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     chunk: usize,
     at: usize,
 }
@@ -103,39 +103,39 @@ impl Sorted {
         self.rank(self.end(upper)).saturating_sub(self.rank(self.start(lower)))
     }
 
-    fn rank(&self, place: Place) -> usize {
+    fn rank(&self, place: Position) -> usize {
         self.chunks[..place.chunk].iter().map(Vec::len).sum::<usize>() + place.at
     }
 
-    fn start(&self, lower: Bound<&ObjectKey>) -> Place {
+    fn start(&self, lower: Bound<&ObjectKey>) -> Position {
         match lower {
-            Bound::Unbounded => Place { chunk: 0, at: 0 },
+            Bound::Unbounded => Position { chunk: 0, at: 0 },
             Bound::Included(key) => self.find(key).unwrap_or_else(|place| place),
             Bound::Excluded(key) => {
-                self.find(key).map_or_else(|place| place, |place| Place { at: place.at + 1, ..place })
+                self.find(key).map_or_else(|place| place, |place| Position { at: place.at + 1, ..place })
             }
         }
     }
 
-    fn end(&self, upper: Bound<&ObjectKey>) -> Place {
+    fn end(&self, upper: Bound<&ObjectKey>) -> Position {
         match upper {
-            Bound::Unbounded => Place { chunk: self.chunks.len(), at: 0 },
+            Bound::Unbounded => Position { chunk: self.chunks.len(), at: 0 },
             Bound::Excluded(key) => self.find(key).unwrap_or_else(|place| place),
             Bound::Included(key) => {
-                self.find(key).map_or_else(|place| place, |place| Place { at: place.at + 1, ..place })
+                self.find(key).map_or_else(|place| place, |place| Position { at: place.at + 1, ..place })
             }
         }
     }
 
     /// The position of a key, or the one at which it would be inserted.
-    fn find(&self, key: &ObjectKey) -> Result<Place, Place> {
+    fn find(&self, key: &ObjectKey) -> Result<Position, Position> {
         // The last chunk that begins at or before the key.
         let behind = self.chunks.partition_point(|chunk| chunk.first().is_some_and(|first| first.key <= *key));
         let chunk = behind.saturating_sub(1);
-        let Some(objects) = self.chunks.get(chunk) else { return Err(Place { chunk: 0, at: 0 }) };
+        let Some(objects) = self.chunks.get(chunk) else { return Err(Position { chunk: 0, at: 0 }) };
         match objects.binary_search_by(|object| object.key.cmp(key)) {
-            Ok(at) => Ok(Place { chunk, at }),
-            Err(at) => Err(Place { chunk, at }),
+            Ok(at) => Ok(Position { chunk, at }),
+            Err(at) => Err(Position { chunk, at }),
         }
     }
 }

@@ -4,9 +4,9 @@
 //! ring reads the engine's history until it has caught up; one that falls behind the ring later fails with `Lagged`.
 
 use crate::cache::Cache;
+use crate::cache::event::{Event, Kind};
 use crate::cache::interest::{Group, Interest, Pending};
 use crate::cache::resource::{ResourceCache, Scope};
-use crate::event::{Event, Kind};
 use crate::key;
 use crate::kv::{self, Change, Kv, Past};
 use bytes::Bytes;

@@ -33,16 +33,32 @@ pub struct Report {
 ///
 /// # Errors
 /// When the store is open, does not exist, or is so damaged that the lost changes are unknown.
-pub fn check(dir: &Path, take: impl FnMut(Entry)) -> Result<Report, OpenError> {
-    check_on(dir, take, Storage::file)
+pub fn check(dir: &Path, mut take: impl FnMut(Entry)) -> Result<Report, OpenError> {
+    read(dir, |_| (), |(), entry| take(entry)).map(|(report, ())| report)
 }
 
-/// [`check`] with a storage that `storage` makes of a path, so that a test can make it fail.
-pub(super) fn check_on(
+/// Reads the store in a directory that no process has open, of this format or an older one, and changes nothing. `begin` gets its revision, and
+/// `take` all current entries after that, in the order of their revisions. All that is damaged is in the report.
+///
+/// It holds the whole store in memory, as a start does.
+///
+/// # Errors
+/// When the store is open, does not exist, or is so damaged that the lost changes are unknown.
+pub fn read<T>(
     dir: &Path,
-    mut take: impl FnMut(Entry),
+    begin: impl FnOnce(Revision) -> T,
+    take: impl FnMut(&mut T, Entry),
+) -> Result<(Report, T), OpenError> {
+    read_on(dir, begin, take, Storage::file)
+}
+
+/// [`read`] with a storage that `storage` makes of a path, so that a test can make it fail.
+pub(super) fn read_on<T>(
+    dir: &Path,
+    begin: impl FnOnce(Revision) -> T,
+    mut take: impl FnMut(&mut T, Entry),
     storage: impl FnOnce(&Path) -> Result<Storage, OpenError>,
-) -> Result<Report, OpenError> {
+) -> Result<(Report, T), OpenError> {
     let path = dir.join(FILE);
     let newest = dir.join(FILE_NEWEST);
     let noted = newest::read(&newest).map_err(|source| OpenError::Io { path: newest.clone(), source })?;
@@ -72,27 +88,28 @@ pub(super) fn check_on(
         fault: "its value is lost".to_owned(),
     });
     let mut damaged: Vec<Damaged> = lost.collect();
+    let revision = index.revision();
+    let mut state = begin(revision);
     for (place, bytes) in stored.current() {
-        let revision = Revision(place.0);
+        let written_at = Revision(place.0);
         let (key, value) = if format == FORMAT {
             match format::split(place, bytes) {
-                Ok(parts) => (parts.head.key, parts.value(revision)),
+                Ok(parts) => (parts.head.key, parts.value(written_at)),
                 Err(malformed) => (&[][..], Err(malformed)),
             }
         } else {
-            match old::split(revision, bytes) {
-                Ok(parts) => (parts.key, parts.value(revision)),
+            match old::split(written_at, bytes) {
+                Ok(parts) => (parts.key, parts.value(written_at)),
                 Err(malformed) => (&[][..], Err(malformed)),
             }
         };
         let key = Bytes::copy_from_slice(key);
         match value {
-            Ok(value) => take(Entry { key, revision, value: value.unwrap_or_default() }),
-            Err(malformed) => damaged.push(Damaged { key, revision, fault: malformed.fault.to_owned() }),
+            Ok(value) => take(&mut state, Entry { key, revision: written_at, value: value.unwrap_or_default() }),
+            Err(malformed) => damaged.push(Damaged { key, revision: written_at, fault: malformed.fault.to_owned() }),
         }
     }
     damaged.sort_by(|a, b| a.key.cmp(&b.key));
-    let revision = index.revision();
     let acknowledged = acknowledged.filter(|acknowledged| revision < *acknowledged);
-    Ok(Report { acknowledged, damaged, faults, format, n_unknown, revision })
+    Ok((Report { acknowledged, damaged, faults, format, n_unknown, revision }, state))
 }

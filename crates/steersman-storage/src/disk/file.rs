@@ -7,6 +7,8 @@ pub(super) mod damage;
 mod failing;
 pub(super) mod intercepted;
 pub(super) mod pages;
+pub(super) mod restore;
+pub(super) mod scan;
 pub(super) mod storage;
 
 use crate::disk::file::storage::Storage;

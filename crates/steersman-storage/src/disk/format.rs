@@ -33,11 +33,11 @@ pub const FORMAT: u64 = 3;
 /// The oldest format that is upgraded when it is opened.
 pub(super) const FORMAT_OLDEST: u64 = 1;
 
-/// The place of a change: its revision, and its number within the transaction.
-pub(super) type Place = (u64, u32);
+/// The identity of a change: its revision, and its number within the transaction.
+pub(super) type ChangeId = (u64, u32);
 
-pub(super) const EVENTS: TableDefinition<'static, Place, &[u8]> = TableDefinition::new("events");
-pub(super) const HEADS: TableDefinition<'static, Place, &[u8]> = TableDefinition::new("heads");
+pub(super) const EVENTS: TableDefinition<'static, ChangeId, &[u8]> = TableDefinition::new("events");
+pub(super) const HEADS: TableDefinition<'static, ChangeId, &[u8]> = TableDefinition::new("heads");
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 pub(super) const COMPACTED: &str = "compacted";
 pub(super) const COLLECTED: &str = "collected";
@@ -103,8 +103,8 @@ pub(super) fn initialize(database: &Database) -> Result<(), redb::Error> {
 pub(super) fn upgrade<'a>(
     database: &Database,
     newest: Revision,
-    superseded: &[Place],
-    current: impl Iterator<Item = (Place, &'a [u8])>,
+    superseded: &[ChangeId],
+    current: impl Iterator<Item = (ChangeId, &'a [u8])>,
 ) -> Result<(), redb::Error> {
     let damaged = |error: Malformed| redb::Error::Corrupted(error.to_string());
     let transaction = begin(database)?;
@@ -132,8 +132,8 @@ pub(super) fn upgrade<'a>(
 pub(super) fn fill<'a>(
     database: &Database,
     newest: Revision,
-    changes: impl Iterator<Item = (Place, &'a [u8])>,
-    lost: impl Iterator<Item = (Place, &'a [u8])>,
+    changes: impl Iterator<Item = (ChangeId, &'a [u8])>,
+    lost: impl Iterator<Item = (ChangeId, &'a [u8])>,
 ) -> Result<(), redb::Error> {
     let mut changes = changes.peekable();
     loop {
@@ -165,11 +165,14 @@ pub(super) fn fill<'a>(
     }
 }
 
-/// The approximate size of one transaction of [`fill`].
-const FILL_BYTES: usize = 8 * 1024 * 1024;
+/// The approximate size of one transaction that fills a new file.
+pub(super) const FILL_BYTES: usize = 8 * 1024 * 1024;
 
 /// Records that the file has no history and has this format.
-fn finish_history(meta: &mut redb::Table<'_, &'static str, u64>, newest: Revision) -> Result<(), redb::Error> {
+pub(super) fn finish_history(
+    meta: &mut redb::Table<'_, &'static str, u64>,
+    newest: Revision,
+) -> Result<(), redb::Error> {
     meta.insert(COMPACTED, newest.0)?;
     meta.insert(COLLECTED, newest.0)?;
     meta.insert(VERSION, FORMAT)?;
@@ -233,7 +236,7 @@ fn with_payload(key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// Sets the place of a change that [`encode`] made, the place of its predecessor, and the checksum of its head.
-pub(super) fn seal(stored: &mut [u8], place: Place, previous: Option<Packed>, position: Position) {
+pub(super) fn seal(stored: &mut [u8], place: ChangeId, previous: Option<Packed>, position: Position) {
     let previous = previous.map_or(0, |Packed(place)| place);
     if position == Position::Last {
         stored[0] |= LAST;
@@ -250,7 +253,7 @@ pub(super) fn head_of(stored: &[u8]) -> &[u8] {
     &stored[..FIXED + key + CHECKSUM]
 }
 
-fn head_checksum(place: Place, head: &[u8]) -> u64 {
+fn head_checksum(place: ChangeId, head: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(Packed::new(place).0, head)
 }
 
@@ -266,7 +269,7 @@ fn head(tag: u8, key: &[u8], payload: usize) -> Vec<u8> {
 }
 
 /// The head at the beginning of some bytes, and the rest, if they were written as a change at this place.
-pub(super) fn split_head(place: Place, stored: &[u8]) -> Result<(Head<'_>, &[u8]), Malformed> {
+pub(super) fn split_head(place: ChangeId, stored: &[u8]) -> Result<(Head<'_>, &[u8]), Malformed> {
     let malformed = |fault| Malformed { fault, revision: Revision(place.0) };
     let fixed = stored.first_chunk::<FIXED>().ok_or_else(|| malformed("it is too short"))?;
     let position = if fixed[0] & LAST == 0 { Position::Before } else { Position::Last };
@@ -290,7 +293,7 @@ pub(super) fn split_head(place: Place, stored: &[u8]) -> Result<(Head<'_>, &[u8]
 }
 
 /// Decodes the head of a stored change, and splits off its payload.
-pub(super) fn split(place: Place, stored: &[u8]) -> Result<Parts<'_>, Malformed> {
+pub(super) fn split(place: ChangeId, stored: &[u8]) -> Result<Parts<'_>, Malformed> {
     let (head, payload) = split_head(place, stored)?;
     if payload.len() != head.payload_length {
         return Err(Malformed { fault: "its value is cut", revision: Revision(place.0) });
@@ -299,7 +302,7 @@ pub(super) fn split(place: Place, stored: &[u8]) -> Result<Parts<'_>, Malformed>
 }
 
 /// Decodes a stored change.
-pub(super) fn decode(place: Place, stored: &[u8]) -> Result<Event, Malformed> {
+pub(super) fn decode(place: ChangeId, stored: &[u8]) -> Result<Event, Malformed> {
     let parts = split(place, stored)?;
     let revision = Revision(place.0);
     Ok(Event { key: Bytes::copy_from_slice(parts.head.key), revision, value: parts.value(revision)? })
@@ -320,7 +323,7 @@ fn expand(payload: &[u8]) -> Result<Bytes, &'static str> {
 
 /// The place of the fuzz targets' entries.
 #[cfg(feature = "fuzzing")]
-const FUZZED: Place = (7, 0);
+const FUZZED: ChangeId = (7, 0);
 
 /// Encodes a change for the log, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
@@ -379,11 +382,11 @@ impl Parts<'_> {
 
 impl Packed {
     /// Transactions have at most [`TXN_OPS_MAX`] changes, so seven bits number them.
-    pub(super) fn new((revision, number): Place) -> Packed {
+    pub(super) fn new((revision, number): ChangeId) -> Packed {
         Packed(revision << 7 | u64::from(number))
     }
 
-    pub(super) fn place(self) -> Place {
+    pub(super) fn place(self) -> ChangeId {
         (self.0 >> 7, (self.0 & 0x7f) as u32)
     }
 
@@ -408,7 +411,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLACE: Place = (7, 1);
+    const PLACE: ChangeId = (7, 1);
 
     fn sealed(key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
         let mut stored = encode(key, value);

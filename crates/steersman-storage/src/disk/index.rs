@@ -5,7 +5,7 @@
 //! search for such keys. The remaining byte has the approximate size of the entry, so that history is measured without
 //! reading it.
 
-use crate::disk::format::{self, Action, COMPACTED, EVENTS, META, Malformed, Packed, Place};
+use crate::disk::format::{self, Action, COMPACTED, ChangeId, EVENTS, META, Malformed, Packed};
 use crate::disk::unreadable;
 use crate::kv::{Entry, Error, Volume};
 use crate::parallel;
@@ -90,7 +90,7 @@ const PART_ENTRIES: usize = 2_048;
 const SCAN_PARTS: u64 = 32;
 const SCAN_PART_REVISIONS_MIN: u64 = 1_024;
 
-type Events = ReadOnlyTable<Place, &'static [u8]>;
+type Events = ReadOnlyTable<ChangeId, &'static [u8]>;
 
 /// The changes of a part of the log.
 struct ScannedPart {
@@ -136,13 +136,13 @@ pub(super) fn scan(database: &Database, published: Revision) -> Result<Stored, E
 }
 
 /// Parts of the log with about equal numbers of revisions, in order.
-fn ranges(events: &Events) -> Result<Vec<RangeInclusive<Place>>, Error> {
+fn ranges(events: &Events) -> Result<Vec<RangeInclusive<ChangeId>>, Error> {
     let edge = |entry: Option<Result<_, _>>| -> Result<Option<u64>, Error> {
         let Some(entry) = entry else { return Ok(None) };
-        let (place, _): (redb::AccessGuard<'_, Place>, redb::AccessGuard<'_, &[u8]>) = entry.map_err(unreadable)?;
+        let (place, _): (redb::AccessGuard<'_, ChangeId>, redb::AccessGuard<'_, &[u8]>) = entry.map_err(unreadable)?;
         Ok(Some(place.value().0))
     };
-    let mut all = events.range::<Place>(..).map_err(unreadable)?;
+    let mut all = events.range::<ChangeId>(..).map_err(unreadable)?;
     let first = edge(all.next())?;
     let last = edge(all.next_back())?.or(first);
     let (Some(first), Some(last)) = (first, last) else { return Ok(Vec::new()) };
@@ -159,9 +159,9 @@ fn ranges(events: &Events) -> Result<Vec<RangeInclusive<Place>>, Error> {
     }
 }
 
-fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Result<ScannedPart, Error> {
+fn scan_part(events: &Events, range: RangeInclusive<ChangeId>, index: &Index) -> Result<ScannedPart, Error> {
     let mut part = ScannedPart { changes: Vec::new(), stored: Stored::default() };
-    for entry in events.range::<Place>(range).map_err(unreadable)? {
+    for entry in events.range::<ChangeId>(range).map_err(unreadable)? {
         let (place, bytes) = entry.map_err(unreadable)?;
         let (place, bytes) = (place.value(), bytes.value());
         let head = format::split(place, bytes)?.head;
@@ -191,13 +191,13 @@ impl Index {
     }
 
     /// A change of a key by an entry of this many bytes, for [`Index::take_up`].
-    pub(super) fn change(&self, key: &[u8], place: Place, action: Action, bytes: usize) -> Change {
+    pub(super) fn change(&self, key: &[u8], place: ChangeId, action: Action, bytes: usize) -> Change {
         Change { action, hashes: self.hash(key), place: Packed::new(place), size: Size::of(bytes) }
     }
 
     /// Adds the whole log, in order, and removes superseded entries from `stored`. Returns the places of the superseded
     /// entries, each deletion after the entry that it deletes.
-    pub(super) fn take_up(&mut self, changes: Vec<Change>, stored: &mut Stored) -> Vec<Place> {
+    pub(super) fn take_up(&mut self, changes: Vec<Change>, stored: &mut Stored) -> Vec<ChangeId> {
         let mut superseded = Vec::new();
         self.current.reserve(changes.len(), |slot| slot.hash);
         for Change { action, hashes, place, size } in changes {
@@ -223,7 +223,7 @@ impl Index {
     }
 
     /// Whether the change at a place is the current one of a key.
-    pub(super) fn is_at(&self, key: &[u8], place: Place) -> bool {
+    pub(super) fn is_at(&self, key: &[u8], place: ChangeId) -> bool {
         self.place(key) == Some(Packed::new(place))
     }
 
@@ -265,7 +265,7 @@ impl Index {
     }
 
     /// Records that a key was written by an entry of this many bytes; returns the place of its previous change.
-    pub(super) fn put(&mut self, key: &[u8], place: Place, bytes: usize) -> Option<Packed> {
+    pub(super) fn put(&mut self, key: &[u8], place: ChangeId, bytes: usize) -> Option<Packed> {
         let place = Packed::new(place);
         self.revision = self.revision.max(place.revision());
         self.put_hashed(self.hash(key), place, Size::of(bytes))
@@ -291,7 +291,7 @@ impl Index {
 
     /// Records that a key was deleted by an entry of this many bytes; returns the place of its previous change. `None`
     /// if the key has no value; then nothing is done.
-    pub(super) fn delete(&mut self, key: &[u8], place: Place, bytes: usize) -> Option<Packed> {
+    pub(super) fn delete(&mut self, key: &[u8], place: ChangeId, bytes: usize) -> Option<Packed> {
         let previous = self.delete_hashed(self.hash(key), Size::of(bytes))?;
         self.revision = self.revision.max(Revision(place.0));
         Some(previous)
@@ -395,7 +395,7 @@ impl Stored {
     }
 
     /// The current entries in their stored form.
-    pub(super) fn current(&self) -> impl Iterator<Item = (Place, &[u8])> {
+    pub(super) fn current(&self) -> impl Iterator<Item = (ChangeId, &[u8])> {
         let current = self.entries.iter().filter(|entry| 0 < entry.length);
         current.map(|entry| {
             let bytes = &self.bytes[entry.piece as usize][entry.start as usize..][..entry.length as usize];

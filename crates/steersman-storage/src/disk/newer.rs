@@ -9,7 +9,7 @@
 //! go on with an older state. A change that was not acknowledged may count too: its writer has never got an answer.
 
 use crate::disk::file::pages::{PAGE, Pages};
-use crate::disk::format::{self, Malformed, Packed, Place};
+use crate::disk::format::{self, ChangeId, Malformed, Packed};
 use crate::disk::index::Index;
 use crate::disk::sequence::Sequence;
 use crate::disk::survey::leaf_at;
@@ -57,14 +57,14 @@ pub(super) fn find(
     pages: &Pages<'_>,
     index: &Index,
     acknowledged: Acknowledged,
-) -> io::Result<Result<BTreeMap<Place, Change>, Missing>> {
+) -> io::Result<Result<BTreeMap<ChangeId, Change>, Missing>> {
     let after = index.revision();
     let (through, last) = match acknowledged {
         Acknowledged::AtLeast(through) => (through, u64::MAX),
         Acknowledged::Exactly(through) => (through, through.0),
         Acknowledged::Unknown => return Ok(Err(Missing::Unknown)),
     };
-    let mut found = Found { ambiguous: None, changes: BTreeMap::new() };
+    let mut found = StoredChanges { ambiguous: None, changes: BTreeMap::new() };
     let mut offset = PAGE as u64;
     while after.0 < last && offset < pages.length() {
         let page = pages.bytes(offset, PAGE)?;
@@ -86,7 +86,7 @@ pub(super) fn find(
 }
 
 /// Checks that no change is missing after one revision and up to another.
-fn check_sequence(changes: &BTreeMap<Place, Change>, after: Revision, newest: Revision) -> Result<(), Malformed> {
+fn check_sequence(changes: &BTreeMap<ChangeId, Change>, after: Revision, newest: Revision) -> Result<(), Malformed> {
     let mut sequence = Sequence::after(after);
     for (place, change) in changes {
         sequence.next(*place, change.head(*place)?.position)?;
@@ -95,7 +95,7 @@ fn check_sequence(changes: &BTreeMap<Place, Change>, after: Revision, newest: Re
 }
 
 /// Checks that each change after a revision names the previous change that its key has, by the index or by the changes themselves.
-fn check_previous(changes: &BTreeMap<Place, Change>, index: &Index, through: Revision) -> Result<(), Missing> {
+fn check_previous(changes: &BTreeMap<ChangeId, Change>, index: &Index, through: Revision) -> Result<(), Missing> {
     let mut written: HashMap<&[u8], Option<Packed>> = HashMap::new();
     for (place, change) in changes {
         let stray = Missing::Stray(Revision(place.0));
@@ -117,20 +117,20 @@ impl From<Option<Revision>> for Acknowledged {
 }
 
 impl Change {
-    fn head(&self, place: Place) -> Result<format::Head<'_>, Malformed> {
+    fn head(&self, place: ChangeId) -> Result<format::Head<'_>, Malformed> {
         let (Change::Head(stored) | Change::Whole(stored)) = self;
         format::split_head(place, stored).map(|(head, _)| head)
     }
 }
 
-struct Found {
+struct StoredChanges {
     ambiguous: Option<Revision>,
-    changes: BTreeMap<Place, Change>,
+    changes: BTreeMap<ChangeId, Change>,
 }
 
-impl Found {
+impl StoredChanges {
     /// Adds a stored change, if its checksum says that it was written at this place.
-    fn add(&mut self, place: Place, stored: &[u8]) {
+    fn add(&mut self, place: ChangeId, stored: &[u8]) {
         let Ok((head, behind)) = format::split_head(place, stored) else { return };
         let head_bytes = format::head_of(stored);
         // A deletion consists of its head only.
@@ -173,7 +173,7 @@ mod tests {
     use crate::disk::format::Position;
 
     /// A change of a key, which names the place of the one before it.
-    fn change(key: &[u8], place: Place, previous: Option<Place>) -> (Place, Change) {
+    fn change(key: &[u8], place: ChangeId, previous: Option<ChangeId>) -> (ChangeId, Change) {
         let mut stored = format::encode(key, Some(b"value"));
         format::seal(&mut stored, place, previous.map(Packed::new), Position::Last);
         (place, Change::Whole(stored))

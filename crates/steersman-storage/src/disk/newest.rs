@@ -30,6 +30,12 @@ pub(super) enum Noted {
     Revision(Revision),
 }
 
+/// The content of the file for a revision.
+pub(super) fn encode(revision: Revision) -> Vec<u8> {
+    let number = revision.0.to_le_bytes();
+    [number, XxHash3_64::oneshot(&number).to_le_bytes()].concat()
+}
+
 impl Newest {
     pub(super) fn open(path: &Path) -> io::Result<Newest> {
         Ok(Newest(Mutex::new(private().create(true).truncate(false).open(path)?)))
@@ -37,8 +43,7 @@ impl Newest {
 
     /// Written after the commit is durable and not synced: after a power failure it may be behind, and is never ahead.
     pub(super) fn write(&self, revision: Revision) -> io::Result<()> {
-        let number = revision.0.to_le_bytes();
-        let bytes = [number, XxHash3_64::oneshot(&number).to_le_bytes()].concat();
+        let bytes = encode(revision);
         let mut file = self.0.lock();
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&bytes)

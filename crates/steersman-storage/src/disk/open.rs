@@ -127,7 +127,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// The advice for a file that cannot be written.
-fn way_out(source: &io::Error) -> &'static str {
+pub(super) fn way_out(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::FileTooLarge => {
             "it would be larger than the process may write, so raise the limit of file sizes (ulimit -f) and start again"

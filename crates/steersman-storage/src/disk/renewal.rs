@@ -14,7 +14,7 @@ use crate::disk::survey::{Lost, Survey};
 use crate::disk::writer::{Command, Writer};
 use crate::disk::{Current, Shared};
 use crate::kv::Cause;
-use crate::tail::Renewals;
+use crate::kv::tail::Renewals;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use crate::disk::file::pages::PAGE;
     use crate::disk::{Disk, FILE, FILE_DAMAGED, PAGE_CACHE_BYTES, WRITES_QUEUED_MAX};
+    use crate::kv::tail::RENEWALS_MAX;
     use crate::kv::{Error, Kv, Op, Range, Remedy, Txn};
-    use crate::tail::RENEWALS_MAX;
     use parking_lot::Mutex;
     use redb::StorageBackend;
     use std::io::{Seek, SeekFrom, Write};

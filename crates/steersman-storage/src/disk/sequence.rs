@@ -1,12 +1,12 @@
 //! Notices missing changes of the log. Revisions that are not compacted are consecutive, and so are the changes of
 //! each, up to the one marked as the last.
 
-use crate::disk::format::{Malformed, Place, Position};
+use crate::disk::format::{ChangeId, Malformed, Position};
 use steersman_machinery::Revision;
 
 /// The place of the next change, if none is missing.
 pub(super) struct Sequence {
-    expected: Place,
+    expected: ChangeId,
 }
 
 impl Sequence {
@@ -16,7 +16,7 @@ impl Sequence {
     }
 
     /// Checks the next change that was found.
-    pub(super) fn next(&mut self, place: Place, position: Position) -> Result<(), Malformed> {
+    pub(super) fn next(&mut self, place: ChangeId, position: Position) -> Result<(), Malformed> {
         if place != self.expected {
             return Err(self.missing());
         }

@@ -15,7 +15,7 @@ use crate::disk::file::pages::{
 };
 use crate::disk::flipped;
 use crate::disk::format::{
-    self, Action, COLLECTED, COMPACTED, FORMAT, FORMAT_OLDEST, Malformed, Packed, Place, VERSION, old,
+    self, Action, COLLECTED, COMPACTED, ChangeId, FORMAT, FORMAT_OLDEST, Malformed, Packed, VERSION, old,
 };
 use crate::disk::index::{Change, Index, Stored};
 use crate::disk::newer::{self, Acknowledged, Missing};
@@ -53,7 +53,7 @@ pub(super) struct Survey {
     pub(super) n_unknown: u64,
     pub(super) stored: Stored,
     /// For a file of an older format: the superseded changes, each deletion after the change that it deletes.
-    pub(super) superseded: Vec<Place>,
+    pub(super) superseded: Vec<ChangeId>,
 }
 
 /// A change with only its head left.
@@ -61,7 +61,7 @@ pub(super) struct Survey {
 pub(super) struct Lost {
     pub(super) head: Box<[u8]>,
     pub(super) key: Bytes,
-    pub(super) place: Place,
+    pub(super) place: ChangeId,
 }
 
 /// The reason why a file cannot be used.
@@ -116,7 +116,7 @@ struct Part {
 }
 
 /// The heads in undamaged pages.
-type Heads = BTreeMap<Place, Box<[u8]>>;
+type Heads = BTreeMap<ChangeId, Box<[u8]>>;
 
 /// The changes that are not in the commit by which a file is read.
 struct Since {
@@ -377,14 +377,14 @@ fn read_part(pages: &Pages<'_>, root: Root, format: u64, index: &Index) -> io::R
 }
 
 /// The place in a key of the log, if it is a valid one.
-fn place_of(bytes: &[u8]) -> Option<Place> {
+fn place_of(bytes: &[u8]) -> Option<ChangeId> {
     let (revision, number) = bytes.split_first_chunk()?;
     let place = (u64::from_le_bytes(*revision), u32::from_le_bytes(number.try_into().ok()?));
     (Packed::new(place).place() == place).then_some(place)
 }
 
 impl Part {
-    fn push(&mut self, place: Place, stored: &[u8], format: u64, index: &Index) -> Result<(), Malformed> {
+    fn push(&mut self, place: ChangeId, stored: &[u8], format: u64, index: &Index) -> Result<(), Malformed> {
         let change = if format == FORMAT {
             let parts = format::split(place, stored)?;
             index.change(parts.head.key, place, parts.head.action(), stored.len())
@@ -423,7 +423,7 @@ fn heads(pages: &Pages<'_>, table: &Table) -> io::Result<(Heads, Vec<String>)> {
 /// pages below a damaged one may be undamaged. A change is the right one if it begins with exactly the bytes of the
 /// head, and its payload has the checksum in it. Found changes are removed from `missing`.
 fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Index) -> Result<Part, SurveyError> {
-    let mut recovered: BTreeMap<Place, Vec<u8>> = BTreeMap::new();
+    let mut recovered: BTreeMap<ChangeId, Vec<u8>> = BTreeMap::new();
     // A deletion consists of its head only.
     let deletions = missing.iter().filter(|(place, head)| payload(**place, head, head).is_some_and(<[u8]>::is_empty));
     recovered.extend(deletions.map(|(place, head)| (*place, head.to_vec())));
@@ -461,7 +461,7 @@ fn recover(pages: &Pages<'_>, missing: &mut Heads, bad: &[BadPage], index: &Inde
 }
 
 /// The changes in a page of the file, if it looks like one of the log. The bytes of the first page are given.
-pub(super) fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(Place, Vec<u8>)>> {
+pub(super) fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Result<Vec<(ChangeId, Vec<u8>)>> {
     let owned = |(place, stored): (&[u8], &[u8])| Some((place_of(place)?, stored.to_vec()));
     let found = match leaf_end(first, CHANGES) {
         Some(end) if first.first() == Some(&LEAF) && end <= first.len() => {
@@ -476,13 +476,13 @@ pub(super) fn leaf_at(pages: &Pages<'_>, offset: u64, first: &[u8]) -> io::Resul
 }
 
 /// The change with this head at the beginning of some bytes, if it is undamaged.
-fn whole<'b>(place: Place, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
+fn whole<'b>(place: ChangeId, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
     let payload = payload(place, head, bytes)?;
     Some(&bytes[..head.len() + payload.len()])
 }
 
 /// As [`whole`], and if a bit of a small payload is flipped, the change with that put right.
-fn whole_or_corrected(place: Place, head: &[u8], bytes: &[u8], n_tried: &mut usize) -> Option<Vec<u8>> {
+fn whole_or_corrected(place: ChangeId, head: &[u8], bytes: &[u8], n_tried: &mut usize) -> Option<Vec<u8>> {
     if let Some(stored) = whole(place, head, bytes) {
         return Some(stored.to_vec());
     }
@@ -495,14 +495,14 @@ fn whole_or_corrected(place: Place, head: &[u8], bytes: &[u8], n_tried: &mut usi
     flipped::correct(&mut stored[head.len()..], <[u8]>::len, |payload| parsed.is_of(payload)).then_some(stored)
 }
 
-fn payload<'b>(place: Place, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
+fn payload<'b>(place: ChangeId, head: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
     let behind = bytes.strip_prefix(head)?;
     let (head, _) = format::split_head(place, head).ok()?;
     behind.get(..head.payload_length).filter(|payload| head.is_of(payload))
 }
 
 impl Lost {
-    fn of(place: Place, head: Box<[u8]>) -> Option<Lost> {
+    fn of(place: ChangeId, head: Box<[u8]>) -> Option<Lost> {
         let key = Bytes::copy_from_slice(format::split_head(place, &head).ok()?.0.key);
         Some(Lost { head, key, place })
     }
@@ -514,7 +514,7 @@ impl Lost {
 }
 
 /// Adds every change to the index in the order of the log, lost ones included. Returns the places of the superseded ones.
-fn put_together(index: &mut Index, stored: &mut Stored, parts: Vec<Part>, markers: &[Lost]) -> Vec<Place> {
+fn put_together(index: &mut Index, stored: &mut Stored, parts: Vec<Part>, markers: &[Lost]) -> Vec<ChangeId> {
     let mut changes = Vec::with_capacity(parts.iter().map(|part| part.changes.len()).sum::<usize>() + markers.len());
     for part in parts {
         stored.append(part.stored);

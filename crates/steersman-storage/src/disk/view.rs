@@ -1,6 +1,6 @@
 //! The keys with a prefix at a revision, found in the log: the place of each one's entry, sorted by key.
 
-use crate::disk::format::{self, Malformed, Packed, Place};
+use crate::disk::format::{self, ChangeId, Malformed, Packed};
 use crate::disk::unreadable;
 use crate::kv::{Entry, Error};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use redb::ReadOnlyTable;
 use std::collections::HashMap;
 use steersman_machinery::Revision;
 
-type Events = ReadOnlyTable<Place, &'static [u8]>;
+type Events = ReadOnlyTable<ChangeId, &'static [u8]>;
 
 #[derive(Debug)]
 pub(super) struct View {

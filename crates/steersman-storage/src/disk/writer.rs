@@ -2,13 +2,13 @@
 //!
 //! Each commit also removes a bounded number of compacted entries, so that no write waits for a long compaction.
 
-use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, HEADS, META, Packed, Place, Position};
+use crate::disk::format::{self, COLLECTED, COMPACTED, ChangeId, EVENTS, HEADS, META, Packed, Position};
 use crate::disk::index::Index;
 use crate::disk::renewal::Renewing;
 use crate::disk::renewal::pace::Pace;
 use crate::disk::{BATCH_WRITES_MAX, Current, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
+use crate::kv::tail::RENEWALS_MAX;
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
-use crate::tail::RENEWALS_MAX;
 use bytes::Bytes;
 use redb::ReadableTable;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ struct Batch {
     compacted: Option<Revision>,
     compactions: Vec<Reply<()>>,
     events: Vec<Event>,
-    stored: Vec<(Place, Vec<u8>)>,
+    stored: Vec<(ChangeId, Vec<u8>)>,
     renewals: Vec<Reply<()>>,
     weight: usize,
     writes: Vec<(Write, Reply<Outcome>, Outcome)>,
@@ -289,8 +289,8 @@ impl Batch {
 /// it reached. A deletion is removed together with the value that it deletes, and both after all earlier values of the
 /// key, so that a power failure in between leaves the same current state.
 fn collect(
-    events: &mut redb::Table<'_, Place, &[u8]>,
-    heads: &mut redb::Table<'_, Place, &[u8]>,
+    events: &mut redb::Table<'_, ChangeId, &[u8]>,
+    heads: &mut redb::Table<'_, ChangeId, &[u8]>,
     collected: Revision,
     compacted: Revision,
 ) -> Result<Revision, redb::Error> {

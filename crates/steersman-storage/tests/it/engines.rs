@@ -158,7 +158,8 @@ async fn a_file_stays_small_however_much_is_written_within_its_history() {
     // The size at the next open counts.
     let disk = Arc::new(Disk::open(scratch.path()).unwrap());
     let before = disk.volume().unwrap();
-    assert!((SIZE / 2..SIZE + SIZE / 8).contains(&before.superseded), "{before:?}");
+    // The last removals may not have been made before the close.
+    assert!((SIZE / 2..2 * SIZE).contains(&before.superseded), "{before:?}");
     let smaller = HistorySize { at_least: SIZE / 4, times_live: 0 };
     let store = Store::open(disk, Options { history_size: smaller, ..options }).await.unwrap();
     store.update(&configs, &key, revision, json(0)).await.unwrap();
@@ -550,6 +551,10 @@ impl kv::Watch for Ours {
 }
 
 impl Kv for SharedWithOthers {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn revision(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
         self.0.revision()
     }
@@ -637,6 +642,10 @@ struct DamagedMeanwhile {
 }
 
 impl Kv for DamagedMeanwhile {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn revision(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
         self.memory.revision()
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::kv::Kv;
 use steersman_storage::{
-    At, Disk, Guard, Kind, Limits, Memory, Options, Page, ReadError, Scope, Store, Visibility, WaitError, WatchError,
-    WriteError,
+    At, Disk, Guard, GuardChange, Kind, Limits, Memory, Options, Page, ReadError, Scope, Store, Visibility, WaitError,
+    WatchError, WriteError,
 };
 use tokio::time::Instant;
 
@@ -89,7 +89,10 @@ async fn a_guard_that_does_not_hold_stops_the_write(kv: Arc<dyn Kv>) {
     let namespaces = GroupResource::new("", "namespaces");
     let home = store.create(&namespaces, &key("a"), json(&key("a"), "1")).await.unwrap();
     let draft = |text: &str| Draft::read(json(&key(text), "1")).unwrap();
-    let guard = |expected| [Guard { resource: namespaces.clone(), key: key("a"), expected }];
+    let guard = |expected| {
+        let (expected, change) = (Some(expected), GuardChange::Nothing);
+        [Guard { resource: namespaces.clone(), key: key("a"), expected, change }]
+    };
     let web = store.create_with(&pods(), &key("a/web"), draft("a/web"), &guard(home.revision)).await.unwrap();
     let ends = store.update(&namespaces, &key("a"), home.revision, json(&key("a"), "ends")).await.unwrap();
 
@@ -111,6 +114,43 @@ async fn a_guard_that_does_not_hold_stops_the_write(kv: Arc<dyn Kv>) {
     store.delete(&namespaces, &key("a"), ends.revision).await.unwrap();
     let gone = store.create_with(&pods(), &key("a/db"), draft("a/db"), &guard(ends.revision)).await;
     assert!(matches!(gone, Err(WriteError::Guard { current: None, .. })), "{gone:?}");
+}
+
+/// A Service and the object of its address are written and deleted together, or neither is.
+async fn what_guards_change_is_part_of_the_write(kv: Arc<dyn Kv>) {
+    let store = Store::open(kv, Options::default()).await.unwrap();
+    let addresses = GroupResource::new("networking.k8s.io", "ipaddresses");
+    let draft = |text: &str| Draft::read(json(&key(text), "1")).unwrap();
+    let guard = |expected, change| [Guard { resource: addresses.clone(), key: key("10.0.0.1"), expected, change }];
+    let claim = guard(None, GuardChange::Put(draft("10.0.0.1")));
+    let mut seen = store.watch(&addresses, Scope::All, store.revision()).unwrap();
+
+    let web = store.create_with(&pods(), &key("a/web"), draft("a/web"), &claim).await.unwrap();
+    let address = store.get(&addresses, &key("10.0.0.1")).await.unwrap().unwrap();
+    assert_eq!(address.revision, web.revision, "one transaction");
+    let second = store.create_with(&pods(), &key("a/db"), draft("a/db"), &claim).await;
+    assert!(matches!(second, Err(WriteError::Guard { current: Some(_), .. })), "{second:?}");
+    assert!(store.get(&pods(), &key("a/db")).await.unwrap().is_none());
+
+    let stale = guard(Some(Revision(web.revision.0 + 1)), GuardChange::Delete);
+    let kept = store.delete_with(&pods(), &web.key, web.revision, &stale).await;
+    assert!(matches!(kept, Err(WriteError::Guard { .. })), "{kept:?}");
+    let release = guard(Some(address.revision), GuardChange::Delete);
+    let deleted = store.delete_with(&pods(), &web.key, web.revision, &release).await.unwrap();
+    assert!(store.get(&addresses, &key("10.0.0.1")).await.unwrap().is_none());
+    let mut kinds = Vec::new();
+    while kinds.len() < 2 {
+        let events = seen.next_batch(2).await.unwrap();
+        kinds.extend(events.iter().map(|event| (event.kind, event.revision)));
+    }
+    assert_eq!(kinds, [(Kind::Added, web.revision), (Kind::Deleted, deleted.revision)]);
+}
+
+#[tokio::test]
+async fn what_guards_change_is_part_of_the_write_on_both_engines() {
+    what_guards_change_is_part_of_the_write(Arc::new(Memory::new())).await;
+    let scratch = tempfile::tempdir().unwrap();
+    what_guards_change_is_part_of_the_write(Arc::new(Disk::open(scratch.path()).unwrap())).await;
 }
 
 #[tokio::test]

@@ -67,6 +67,10 @@ impl Watch for Followed {
 }
 
 impl Kv for Shared {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> Limits {
         self.memory.limits()
     }

@@ -122,7 +122,7 @@ trait Cache: Send + Sync {
 #[derive(Default)]
 struct Done {
     /// The newest write of each resource in each namespace, since a cache of several namespaces has a watch for each.
-    written: HashMap<Place, Written>,
+    written: HashMap<ResourceScope, Written>,
     deleted: Vec<Deleted>,
     /// Until when a request without an answer holds the key back.
     unanswered_until: Option<Instant>,
@@ -134,7 +134,7 @@ struct Done {
 
 /// The resource and namespace of a write.
 #[derive(Clone, Eq, Hash, PartialEq)]
-struct Place {
+struct ResourceScope {
     resource: String,
     /// Empty for cluster-scoped objects.
     namespace: String,
@@ -235,7 +235,7 @@ impl ConsistencyStore {
         let written = &mut done.entry(owner.clone()).or_default().written;
         let key = ObjectKey::of(object);
         let namespace = key.namespace().unwrap_or_default().to_owned();
-        let place = Place { resource: resource_name::<K>(dynamic), namespace };
+        let place = ResourceScope { resource: resource_name::<K>(dynamic), namespace };
         match written.get(&place) {
             Some(known) if is_at_least(&known.version, version) => {}
             _ => drop(written.insert(place, Written { key, version: version.to_owned() })),

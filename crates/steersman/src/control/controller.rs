@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use crate::cache::factory::InformerFactory;
 use crate::cache::handler::Change;
 use crate::cache::informer::{HandlerOptions, Informer};
-use crate::control::controller::keys::{Map, Wanted, to_owners};
+use crate::control::controller::keys::{KeyMapping, Map, to_owners};
 use crate::control::controller::life::Attached;
 use crate::control::controller::standby::Standby;
 use crate::control::controller::watch::{KeyStream, Objects, Primary};
@@ -413,7 +413,7 @@ impl<K: CachedResource> Controller<K> {
         let standby = Arc::new(Standby::new(self.queue.clone()));
         let primary = Primary { factory, informer: &informer, standby: &standby, fences: &fences };
         let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
-        let wanted = Wanted { predicates: self.predicates, map: Map::Key, priority: self.priority };
+        let wanted = KeyMapping { predicates: self.predicates, map: Map::Key, priority: self.priority };
         let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(primary.add_handler(&informer, wanted, options))];
         for source in self.others {
             attached.push(source(&primary));

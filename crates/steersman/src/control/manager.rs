@@ -38,6 +38,8 @@ pub struct Manager {
     /// The clusters besides the one of `factory`.
     clusters: Vec<Cluster>,
     election: Option<(ElectionOptions, Arc<Leadership>)>,
+    /// The leadership in an election that the caller holds.
+    leadership: Option<Arc<Leadership>>,
     sharding: Option<Sharding>,
     name: String,
     metrics: Metrics,
@@ -184,6 +186,7 @@ impl Manager {
             factory,
             clusters: Vec::new(),
             election: None,
+            leadership: None,
             sharding: None,
             name: "manager".to_owned(),
             metrics: Metrics::new(),
@@ -244,6 +247,32 @@ impl Manager {
     pub fn elect_with(mut self, options: ElectionOptions) -> Self {
         let leadership = Arc::new(Leadership::new(&options));
         self.election = Some((options, leadership));
+        self
+    }
+
+    /// Works under an election that the caller holds, so that several managers can share one lease. The caller begins
+    /// [`Manager::run`] when it leads, and drops its future when the lease is lost: from then on workers begin no key, and
+    /// drop those that they are given.
+    ///
+    /// ```no_run
+    /// # use steersman::election::{Election, ElectionOptions};
+    /// # use steersman::{InformerFactory, Manager};
+    /// # async fn run(client: kube::Client, stop: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let informers = InformerFactory::new(client.clone());
+    /// let mut election = Election::new(client, ElectionOptions::new("my-operator", "operators"))?;
+    /// election.acquire().await;
+    /// let manager = |name| Manager::with_informers(informers.clone()).name(name).under(election.leadership());
+    /// let (first, second) = (manager("first"), manager("second"));
+    /// tokio::select! {
+    ///     () = election.hold() => {} // Lost.
+    ///     _ = async { tokio::join!(first.run(std::future::pending()), second.run(std::future::pending())) } => {}
+    ///     () = stop => election.release().await,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "election")]
+    pub fn under(mut self, leadership: &Arc<Leadership>) -> Self {
+        self.leadership = Some(Arc::clone(leadership));
         self
     }
 

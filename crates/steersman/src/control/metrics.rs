@@ -98,7 +98,7 @@ struct Shared {
     sources: Arc<Sources>,
 }
 
-/// What a scrape reads its values from.
+/// The places from which a scrape reads its values.
 #[derive(Default)]
 struct Sources {
     controllers: Mutex<Vec<ControllerSource>>,

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 /// The part of `object` that is in `set`. `atomic_maps` are the paths of maps that have one owner as a whole.
 pub(crate) fn owned(object: &Value, set: &Value, atomic_maps: &[&str]) -> Value {
-    let root = Place { atomic_maps: atomic_maps.to_vec() };
+    let root = FieldNode { atomic_maps: atomic_maps.to_vec() };
     root.of_map(object, set).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 /// A place in an object.
-struct Place<'a> {
+struct FieldNode<'a> {
     /// The atomic maps at and below this place: the rest of their paths. The path of the place itself is empty here.
     atomic_maps: Vec<&'a str>,
 }
@@ -23,9 +23,9 @@ const ENTRY: &str = "[]";
 /// The step of a path into the values of a map, whatever their keys.
 const ANY_KEY: &str = "*";
 
-impl<'a> Place<'a> {
+impl<'a> FieldNode<'a> {
     /// The place of a field, or of the value of a map.
-    fn field(&self, name: &str) -> Place<'a> {
+    fn field(&self, name: &str) -> FieldNode<'a> {
         self.below(|path| {
             let path = path.strip_prefix('.').unwrap_or(path);
             let is_step = |rest: &&str| rest.is_empty() || rest.starts_with(['.', '[']);
@@ -34,14 +34,14 @@ impl<'a> Place<'a> {
     }
 
     /// The place of every entry of a list.
-    fn entry(&self) -> Place<'a> {
+    fn entry(&self) -> FieldNode<'a> {
         self.below(|path| path.strip_prefix(ENTRY))
     }
 
-    fn below(&self, step: impl Fn(&'a str) -> Option<&'a str>) -> Place<'a> {
+    fn below(&self, step: impl Fn(&'a str) -> Option<&'a str>) -> FieldNode<'a> {
         // The empty path is that of this place, so nothing is below it.
         let paths = self.atomic_maps.iter().copied().filter(|path| !path.is_empty());
-        Place { atomic_maps: paths.filter_map(step).collect() }
+        FieldNode { atomic_maps: paths.filter_map(step).collect() }
     }
 
     fn is_atomic_map(&self) -> bool {

@@ -25,7 +25,7 @@ pub(crate) enum Change {
 
 /// The relation of an element of one list to the other list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
+enum Alignment {
     Added(usize),
     Kept(usize, usize),
     Removed(usize),
@@ -72,15 +72,15 @@ fn diff_lists(path: &mut String, old: &[Value], new: &[Value], changes: &mut Vec
         path.push('/');
         path.push_str(&index.to_string());
         match place {
-            Place::Added(at) => {
+            Alignment::Added(at) => {
                 changes.push(Change::Add { path: path.clone(), value: new[at].clone() });
                 index += 1;
             }
-            Place::Kept(from, to) => {
+            Alignment::Kept(from, to) => {
                 diff_at(path, &old[from], &new[to], changes);
                 index += 1;
             }
-            Place::Removed(_) => changes.push(Change::Remove { path: path.clone() }),
+            Alignment::Removed(_) => changes.push(Change::Remove { path: path.clone() }),
         }
         path.truncate(length);
     }
@@ -125,12 +125,12 @@ pub(crate) fn carry(sent: Value, before: &Value, after: Value) -> Value {
             let (mut sent, mut after): (Vec<_>, Vec<_>) =
                 (sent.into_iter().map(Some).collect(), after.into_iter().map(Some).collect());
             let carried = places.into_iter().filter_map(|place| match place {
-                Place::Added(at) => after[at].take(),
-                Place::Kept(from, to) => match (sent[from].take(), after[to].take()) {
+                Alignment::Added(at) => after[at].take(),
+                Alignment::Kept(from, to) => match (sent[from].take(), after[to].take()) {
                     (Some(sent), Some(after)) => Some(carry(sent, &before[from], after)),
                     (_, after) => after,
                 },
-                Place::Removed(_) => None,
+                Alignment::Removed(_) => None,
             });
             Value::Array(carried.collect())
         }
@@ -139,22 +139,22 @@ pub(crate) fn carry(sent: Value, before: &Value, after: Value) -> Value {
 }
 
 /// The alignment of `old` and `new`, in the order of both.
-fn align(old: &[Value], new: &[Value]) -> Vec<Place> {
+fn align(old: &[Value], new: &[Value]) -> Vec<Alignment> {
     let shorter = old.len().min(new.len());
     let head = (0..shorter).take_while(|at| old[*at] == new[*at]).count();
     let tail = (1..=shorter - head).take_while(|back| old[old.len() - back] == new[new.len() - back]).count();
     let (old_end, new_end) = (old.len() - tail, new.len() - tail);
-    let mut places: Vec<Place> = (0..head).map(|at| Place::Kept(at, at)).collect();
+    let mut places: Vec<Alignment> = (0..head).map(|at| Alignment::Kept(at, at)).collect();
     let (mut from, mut to) = (head, head);
     let equal = common(&old[head..old_end], &new[head..new_end], |a, b| a == b);
     for (a, b) in equal.into_iter().map(|(a, b)| (head + a, head + b)).chain([(old_end, new_end)]) {
         align_changed(old, new, (from, a), (to, b), &mut places);
         if a < old_end {
-            places.push(Place::Kept(a, b));
+            places.push(Alignment::Kept(a, b));
         }
         (from, to) = (a + 1, b + 1);
     }
-    places.extend((0..tail).map(|at| Place::Kept(old_end + at, new_end + at)));
+    places.extend((0..tail).map(|at| Alignment::Kept(old_end + at, new_end + at)));
     places
 }
 
@@ -164,7 +164,7 @@ fn align_changed(
     new: &[Value],
     (old_start, old_end): (usize, usize),
     (new_start, new_end): (usize, usize),
-    places: &mut Vec<Place>,
+    places: &mut Vec<Alignment>,
 ) {
     let named =
         common(&old[old_start..old_end], &new[new_start..new_end], |a, b| name(a).is_some() && name(a) == name(b));
@@ -174,13 +174,13 @@ fn align_changed(
         let is_paired = a - from == b - to;
         let are_unnamed = || (from..a).zip(to..b).all(|(a, b)| name(&old[a]).is_none() && name(&new[b]).is_none());
         if is_paired && are_unnamed() {
-            places.extend((from..a).zip(to..b).map(|(a, b)| Place::Kept(a, b)));
+            places.extend((from..a).zip(to..b).map(|(a, b)| Alignment::Kept(a, b)));
         } else {
-            places.extend((from..a).map(Place::Removed));
-            places.extend((to..b).map(Place::Added));
+            places.extend((from..a).map(Alignment::Removed));
+            places.extend((to..b).map(Alignment::Added));
         }
         if a < old_end {
-            places.push(Place::Kept(a, b));
+            places.push(Alignment::Kept(a, b));
         }
         (from, to) = (a + 1, b + 1);
     }

@@ -93,12 +93,12 @@ pub struct NewEvent {
 
 enum Message {
     Flush(oneshot::Sender<()>),
-    Note(Box<Note>),
+    RecordedEvent(Box<RecordedEvent>),
 }
 
 /// One recorded occurrence.
 #[derive(Clone, Debug)]
-pub(crate) struct Note {
+pub(crate) struct RecordedEvent {
     object: ObjectReference,
     related: Option<ObjectReference>,
     event_type: EventType,
@@ -217,7 +217,7 @@ impl EventRecorder {
 
     /// As [`EventRecorder::event`], with all fields.
     pub fn record(&self, event: NewEvent) {
-        let note = Note {
+        let note = RecordedEvent {
             object: event.regarding,
             related: event.related,
             event_type: event.event_type,
@@ -226,7 +226,7 @@ impl EventRecorder {
             message: event.note,
             at: Timestamp::now(),
         };
-        if self.sender.try_send(Message::Note(Box::new(note))).is_err() {
+        if self.sender.try_send(Message::RecordedEvent(Box::new(note))).is_err() {
             self.stats.n_full.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -268,9 +268,9 @@ impl EventType {
     }
 }
 
-// === impl Note ===
+// === impl RecordedEvent ===
 
-impl Note {
+impl RecordedEvent {
     /// The metadata of the event object.
     fn metadata(&self) -> ObjectMeta {
         let name = format!("{}.{:x}", self.object.name.as_deref().unwrap_or_default(), self.at.as_nanosecond());

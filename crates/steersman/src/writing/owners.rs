@@ -221,11 +221,11 @@ where
 pub(crate) struct OwnerType {
     kind: String,
     group: String,
-    place: Place,
+    place: OwnerScope,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum OwnerScope {
     Cluster,
     Namespace,
     /// The type is known at run time only, so this is unknown.
@@ -236,11 +236,11 @@ impl OwnerType {
     pub(crate) fn of<O: Resource + 'static>(dynamic: &O::DynamicType) -> Self {
         let scope = TypeId::of::<O::Scope>();
         let place = if scope == TypeId::of::<ClusterResourceScope>() {
-            Place::Cluster
+            OwnerScope::Cluster
         } else if scope == TypeId::of::<NamespaceResourceScope>() {
-            Place::Namespace
+            OwnerScope::Namespace
         } else {
-            Place::Unknown
+            OwnerScope::Unknown
         };
         Self { kind: O::kind(dynamic).into_owned(), group: O::group(dynamic).into_owned(), place }
     }
@@ -265,9 +265,9 @@ impl OwnerType {
                 continue;
             }
             match self.place {
-                Place::Cluster => keys.push(ObjectKey::cluster(&owner.name)),
-                Place::Namespace => keys.push(ObjectKey::namespaced(namespace, &owner.name)),
-                Place::Unknown => {
+                OwnerScope::Cluster => keys.push(ObjectKey::cluster(&owner.name)),
+                OwnerScope::Namespace => keys.push(ObjectKey::namespaced(namespace, &owner.name)),
+                OwnerScope::Unknown => {
                     let candidates = [ObjectKey::namespaced(namespace, &owner.name), ObjectKey::cluster(&owner.name)];
                     keys.extend(candidates.into_iter().find(&is_known));
                 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::shared::key::ObjectKey;
 use crate::writing::patch;
-use crate::writing::status::memory::{Answered, Known, Memory};
+use crate::writing::status::memory::{Answered, LastRead, Memory};
 use crate::writing::write::WriteError;
 
 /// The path to which the status of a type is written.
@@ -101,7 +101,7 @@ where
         let present = status_of(current).map_err(not_json)?;
         let uid = current.meta().uid.as_deref().unwrap_or_default();
         let version = current.meta().resource_version.as_deref().unwrap_or_default();
-        let possible = self.memory.possible(&key, Known { uid, version, status: &present });
+        let possible = self.memory.possible(&key, LastRead { uid, version, status: &present });
         let differences = possible.iter().filter_map(|possible| patch::merge_diff(possible, &wanted));
         // Each difference sets members to the wanted values or removes them, so all of them can be merged.
         let Some(difference) = differences.reduce(overlay) else { return Ok(Written::Unchanged) };

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use crate::process::{capture, find_program};
-use crate::workspace::{Workspace, executable};
+use crate::bench::runtime::Options;
+use crate::shared::process::{capture, find_program};
+use crate::shared::workspace::{Workspace, executable};
 
 pub(crate) struct Programs {
     pub(crate) server: PathBuf,
@@ -30,7 +31,7 @@ pub(crate) struct Start {
 }
 
 /// Builds everything in release. Only Go may be missing.
-pub(crate) fn build(workspace: &Workspace, strip: bool) -> anyhow::Result<Programs> {
+pub(crate) fn build(workspace: &Workspace, options: &Options) -> anyhow::Result<Programs> {
     let messages = build_with(workspace.cargo_benches().args(["build", "--release", "--locked"]))?;
     let built = |name: &str| executable(&messages, name).with_context(|| format!("cargo build named no {name}"));
     let bench = ["bench", "--package", "steersman", "--bench", "queue", "--no-run"];
@@ -41,7 +42,7 @@ pub(crate) fn build(workspace: &Workspace, strip: bool) -> anyhow::Result<Progra
     let (steersman, kube_runtime) = (built("bench-steersman")?, built("bench-kube-runtime")?);
     let stripped = |arguments: &[&'static str]| {
         let mut arguments = arguments.to_vec();
-        arguments.extend(strip.then_some("--strip"));
+        arguments.extend(options.strip.then_some("--strip"));
         arguments
     };
     let informers = vec![

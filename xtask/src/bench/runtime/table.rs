@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::bench::runtime::figures::{Judged, Verdict};
-use crate::bench::runtime::{Column, Part};
+use crate::bench::runtime::{Column, Options, Part};
 
 const TITLE_WIDTH: usize = 34;
 const CELL_WIDTH: usize = 22;
@@ -69,7 +69,8 @@ fn number(value: f64) -> String {
     out
 }
 
-pub(crate) fn print_notes(runs: u16, strip: bool) {
+pub(crate) fn print_notes(options: &Options) {
+    let runs = options.runs;
     println!(
         "Medians of {runs} runs, programs in turn. What is said of ours is said of each column of ours, in their order."
     );
@@ -79,7 +80,7 @@ pub(crate) fn print_notes(runs: u16, strip: bool) {
     println!("collection. A column of kube-runtime has no index: its lookups are scans of the store.");
     println!(
         "{}",
-        match strip {
+        match options.strip {
             true => "steersman drops managedFields before decoding; here the peers drop them after decoding.",
             false => "steersman drops managedFields by default, the peers keep them; --strip makes them drop them too.",
         }

@@ -31,12 +31,20 @@ impl Unifier {
         map_parameters(of, &mut |number| Type::Param(first + number))
     }
 
-    /// A type with its variables replaced by their bindings, and free ones by `dyn` if wanted.
-    pub(super) fn substitute(&self, of: &Type, free_to_dyn: bool) -> Type {
+    /// A type with its variables replaced by their bindings. Free ones stay.
+    pub(super) fn substitute(&self, of: &Type) -> Type {
+        self.replaced(of, &Type::Param)
+    }
+
+    /// A type with its variables replaced by their bindings, and free ones by `dyn`.
+    pub(super) fn substitute_or_dyn(&self, of: &Type) -> Type {
+        self.replaced(of, &|_| Type::Dyn)
+    }
+
+    fn replaced(&self, of: &Type, free: &dyn Fn(u32) -> Type) -> Type {
         map_parameters(of, &mut |number| match self.bound.get(number as usize) {
-            Some(Some(bound)) => self.substitute(bound, free_to_dyn),
-            _ if free_to_dyn => Type::Dyn,
-            _ => Type::Param(number),
+            Some(Some(bound)) => self.replaced(bound, free),
+            _ => free(number),
         })
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn parse(text: &str) -> Option<Url> {
     Some(Url {
         scheme,
         user: user.to_owned(),
-        host: unescape(host, false).unwrap_or_else(|| host.to_owned()),
+        host: path_unescape(host).unwrap_or_else(|| host.to_owned()),
         path: path.to_owned(),
         query: query.to_owned(),
     })
@@ -71,7 +71,7 @@ pub(crate) fn escaped_path(path: &str) -> String {
     if is_right {
         return path.to_owned();
     }
-    let decoded = unescape_bytes(path, false).unwrap_or_else(|| path.as_bytes().to_vec());
+    let decoded = unescaped(path, b'+').unwrap_or_else(|| path.as_bytes().to_vec());
     let mut out = String::with_capacity(decoded.len() + 16);
     for byte in decoded {
         if is_plain(byte) {
@@ -84,7 +84,8 @@ pub(crate) fn escaped_path(path: &str) -> String {
     out
 }
 
-fn unescape_bytes(text: &str, plus_is_blank: bool) -> Option<Vec<u8>> {
+/// Decodes percent escapes, and writes `plus` for each plus sign.
+fn unescaped(text: &str, plus: u8) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -93,13 +94,19 @@ fn unescape_bytes(text: &str, plus_is_blank: bool) -> Option<Vec<u8>> {
                 let digits = [bytes.next()?, bytes.next()?];
                 out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
             }
-            b'+' if plus_is_blank => out.push(b' '),
+            b'+' => out.push(plus),
             _ => out.push(byte),
         }
     }
     Some(out)
 }
 
-pub(crate) fn unescape(text: &str, plus_is_blank: bool) -> Option<String> {
-    unescape_bytes(text, plus_is_blank).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+/// Decodes percent escapes as Go's `url.PathUnescape`.
+fn path_unescape(text: &str) -> Option<String> {
+    unescaped(text, b'+').map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Decodes percent escapes as Go's `url.QueryUnescape`: a plus sign is a blank.
+pub(crate) fn query_unescape(text: &str) -> Option<String> {
+    unescaped(text, b' ').map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -159,8 +159,15 @@ fn sum<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
     Ok(sum)
 }
 
-/// The first or last index of an item.
-pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], last: bool) -> Option<Outcome<'a>> {
+/// An item of a list that contains several equal ones.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Occurrence {
+    First,
+    Last,
+}
+
+/// The index of the first or last item that equals the argument.
+pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], occurrence: Occurrence) -> Option<Outcome<'a>> {
     let [Value::List(list), wanted] = args else { return None };
     let mut found = -1;
     for (at, item) in list.iter().enumerate() {
@@ -168,7 +175,7 @@ pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], last: bool) ->
         match same {
             Ok(true) => {
                 found = i64::try_from(at).unwrap_or(i64::MAX);
-                if !last {
+                if occurrence == Occurrence::First {
                     break;
                 }
             }

@@ -3,7 +3,7 @@
 use crate::cost::meter::Meter;
 use crate::error::EvalError;
 use crate::evaluation::library::format;
-use crate::evaluation::library::lists;
+use crate::evaluation::library::lists::{self, Occurrence};
 use crate::evaluation::outcome::{Implementation, Outcome};
 use crate::evaluation::value::{Text, Value};
 
@@ -14,13 +14,13 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
         "endsWith" => |_, args| pair(args, |text, part| text.ends_with(part)),
         "format" => format::format,
         "indexOf" => |meter, args| match args {
-            [Value::List(_), _] => lists::index_of(meter, args, false),
+            [Value::List(_), _] => lists::index_of(meter, args, Occurrence::First),
             _ => index_of(args),
         },
         "join" => join,
         "jsonpatch.escapeKey" => |meter, args| mapped(meter, args, |text| text.replace('~', "~0").replace('/', "~1")),
         "lastIndexOf" => |meter, args| match args {
-            [Value::List(_), _] => lists::index_of(meter, args, true),
+            [Value::List(_), _] => lists::index_of(meter, args, Occurrence::Last),
             _ => last_index_of(args),
         },
         "lowerAscii" => |meter, args| mapped(meter, args, str::to_ascii_lowercase),

@@ -1,7 +1,7 @@
 //! Functions of URLs.
 
 use crate::error::EvalError;
-use crate::evaluation::data::url::{Url, escaped_path, host_and_port, parse, unescape};
+use crate::evaluation::data::url::{Url, escaped_path, host_and_port, parse, query_unescape};
 use crate::evaluation::outcome::{Implementation, Outcome};
 use crate::evaluation::value::{Entries, Key, Map, Opaque, Text, Value};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn query<'a>(url: &Url) -> Value<'a> {
             continue;
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if let (Some(key), Some(value)) = (unescape(key, true), unescape(value, true)) {
+        if let (Some(key), Some(value)) = (query_unescape(key), query_unescape(value)) {
             found.entry(key).or_default().push(Value::text(value));
         }
     }

@@ -6,7 +6,7 @@ use crate::syntax::source::Issue;
 
 /// The position of an operand, which decides which other tokens could be there.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum OperandPosition {
     /// After the parenthesis of a call.
     Arguments,
     /// After the bracket of an index.
@@ -25,12 +25,12 @@ impl Parser<'_> {
     /// The error of a token instead of an operand.
     pub(super) fn no_operand(&self) -> Issue {
         let (before, between) = match self.place {
-            Place::Arguments => ("'[', '{', '(', ')', '.', ", ""),
-            Place::Index => ("'[', '{', '(', '.', ", "'?', "),
-            Place::List => ("'[', ']', '{', '(', '.', ',', ", "'?', "),
-            Place::ListItem => return self.not("']'", |next| *next == Token::Symbol("]")),
-            Place::Map => ("'[', '{', '}', '(', '.', ',', ", "'?', "),
-            Place::Plain => ("'[', '{', '(', '.', ", ""),
+            OperandPosition::Arguments => ("'[', '{', '(', ')', '.', ", ""),
+            OperandPosition::Index => ("'[', '{', '(', '.', ", "'?', "),
+            OperandPosition::List => ("'[', ']', '{', '(', '.', ',', ", "'?', "),
+            OperandPosition::ListItem => return self.not("']'", |next| *next == Token::Symbol("]")),
+            OperandPosition::Map => ("'[', '{', '}', '(', '.', ',', ", "'?', "),
+            OperandPosition::Plain => ("'[', '{', '(', '.', ", ""),
         };
         let wanted = format!(
             "{{{before}'-', '!', {between}'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}}"

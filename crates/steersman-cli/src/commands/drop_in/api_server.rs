@@ -7,13 +7,15 @@
 mod certificate;
 
 use crate::Failure;
+use crate::access::account_keys::NewKeys;
 use crate::access::admission;
 use crate::access::audit;
 use crate::access::authentication::Authentication;
 use crate::access::authorization;
+use crate::access::front_proxy;
 use crate::args::{
-    AdmissionOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions, ServiceOptions,
-    ServingOptions, WebhookOptions,
+    AdmissionOptions, AggregationOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions,
+    ServiceOptions, ServingOptions, WebhookOptions,
 };
 use crate::commands::drop_in::Ended;
 use crate::commands::drop_in::flags::{Flags, Given};
@@ -24,6 +26,7 @@ use crate::connections::tls_policy::TlsPolicy;
 use crate::data_dir::pki;
 use crate::plane::advertised;
 use crate::process::compute_threads::ComputeThreads;
+use crate::process::host;
 use crate::process::logging;
 use crate::process::signals::Signals;
 use anyhow::Context as _;
@@ -38,7 +41,7 @@ use std::time::Duration;
 use steersman_server::admission::Plugins;
 use steersman_server::authz::{Authorization, WatchAuthorization};
 use steersman_server::version::KUBERNETES_VERSION;
-use steersman_server::webhook::Services;
+use steersman_server::webhook::{Identity, Services};
 use steersman_server::{Concurrency, Ranges, RuntimeConfig, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
@@ -76,6 +79,8 @@ struct Shared {
     serving: ServingOptions,
     #[command(flatten)]
     webhooks: WebhookOptions,
+    #[command(flatten)]
+    aggregation: AggregationOptions,
 }
 
 /// The checked values of the flags.
@@ -94,6 +99,8 @@ struct Plan {
     audit: Option<audit::Plan>,
     service_ranges: Ranges,
     webhook_services: Services,
+    /// The certificate of the front proxy.
+    proxy_identity: Option<Identity>,
     runtime_config: RuntimeConfig,
     concurrency: Concurrency,
     timeouts: Timeouts,
@@ -145,8 +152,11 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     })?;
     // Without a key file, a key is made that lasts as long as the objects.
     let keys = plan.cert_dir.unwrap_or_default().join("account-keys");
-    let mut authentication = authentication.with_keys_in(&keys, true)?;
+    let proxies = authentication.proxies.clone();
+    let mut authentication = authentication.with_keys_in(NewKeys::InMemory(&keys))?;
     authentication.client_ca = plan.client_ca;
+    authentication.published_proxies =
+        front_proxy::published(proxies.as_deref(), authentication.request_header.as_ref(), None);
     let audit = plan.audit.map(audit::Plan::start).transpose()?;
     let (audit, audit_writers) = audit.unzip();
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default());
@@ -158,10 +168,12 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         authorization,
         admission,
         address: SocketAddr::new(advertised, address.port()).to_string(),
+        host: host::name(),
         advertised: plan.others_reach,
         audit,
         service_ranges: plan.service_ranges,
         webhook_services: plan.webhook_services,
+        proxy_identity: plan.proxy_identity,
         runtime_config: plan.runtime_config,
         concurrency: plan.concurrency,
         compute: compute_threads.compute(),
@@ -236,8 +248,17 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { admission, audit, authentication, authorization, served, services, serving, webhooks } =
-            shared(given)?;
+        let Shared {
+            admission,
+            audit,
+            authentication,
+            authorization,
+            served,
+            services,
+            serving,
+            webhooks,
+            aggregation,
+        } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
@@ -266,6 +287,7 @@ impl Plan {
             audit: audit::Plan::new(&audit)?,
             service_ranges: services.ranges()?,
             webhook_services: webhooks.services()?,
+            proxy_identity: front_proxy::given(&aggregation)?,
             runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: given

@@ -38,6 +38,14 @@ impl Denial {
         }
     }
 
+    /// The refusal of the same request for whatever object.
+    pub(super) fn without_name(mut self) -> Denial {
+        if let What::Resource { name, .. } = &mut self.what {
+            *name = None;
+        }
+        self
+    }
+
     fn read(text: &str) -> Option<Denial> {
         let at = text.find("User \"")?;
         let (before, rest) = text.split_at(at);

@@ -14,10 +14,10 @@ const SLUG_BYTES_MAX: usize = 50;
 
 /// The missing permissions by user and namespace; without a namespace they are for the whole cluster.
 #[derive(Debug, Default)]
-pub(super) struct Grants(BTreeMap<(String, Option<String>), Wanted>);
+pub(super) struct Grants(BTreeMap<(String, Option<String>), MissingPermissions>);
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct MissingPermissions {
     /// Verbs, by group, resource and name.
     resources: BTreeMap<(String, String, Option<String>), BTreeSet<String>>,
     /// Verbs, by path.
@@ -91,13 +91,12 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// Adds the permission that a refused request lacks; with `any_name` for all objects, whatever their names.
-    pub(super) fn add(&mut self, denial: Denial, any_name: bool) {
+    /// Adds the permission that a refused request lacks.
+    pub(super) fn add(&mut self, denial: Denial) {
         let Denial { user, verb, what } = denial;
         let verbs = match what {
             What::Path(path) => self.0.entry((user, None)).or_default().paths.entry(path).or_default(),
             What::Resource { group, resource, namespace, name } => {
-                let name = name.filter(|_| !any_name);
                 self.0.entry((user, namespace)).or_default().resources.entry((group, resource, name)).or_default()
             }
         };
@@ -132,7 +131,7 @@ impl Grants {
     }
 }
 
-impl Wanted {
+impl MissingPermissions {
     /// One rule for all resources of a group that need the same verbs on the same names.
     fn rules(&self) -> Vec<Rule> {
         // Names that need the same verbs on the same resource are grouped first, then the resources.
@@ -222,7 +221,7 @@ mod tests {
                 }
                 _ => panic!("{what}"),
             };
-            grants.add(Denial { user: (*user).to_owned(), verb: (*verb).to_owned(), what }, false);
+            grants.add(Denial { user: (*user).to_owned(), verb: (*verb).to_owned(), what });
         }
         grants
     }
@@ -230,7 +229,7 @@ mod tests {
     #[track_caller]
     fn check_rules(denials: &[(&str, &str, &str)], want: &[&str]) {
         let grants = grants(denials);
-        let rules = grants.0.values().flat_map(Wanted::rules).map(|rule| {
+        let rules = grants.0.values().flat_map(MissingPermissions::rules).map(|rule| {
             let Rule { api_groups, resources, resource_names, non_resource_urls, verbs } = rule;
             let parts = [api_groups, resources, resource_names, non_resource_urls, verbs];
             parts.map(|part| part.join(",")).join(" ")

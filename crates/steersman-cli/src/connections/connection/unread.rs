@@ -1,6 +1,6 @@
 //! Tests of peers that do not read, or read slowly, against the real server and a list of some megabytes.
 
-use crate::connections::activity::{Activity, WRITE_TIMEOUT};
+use crate::connections::activity::{Activity, Sender, WRITE_TIMEOUT};
 use crate::connections::connection::{Connection, Protocol};
 use crate::connections::tasks::Tasks;
 use hyper::Request;
@@ -55,7 +55,7 @@ fn connect(server: &Server, protocol: Protocol) -> (DuplexStream, Tasks) {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let service = TowerToHyperService::new(server.service_as(User::master("test")));
     let streams = Tasks::default();
-    let activity = Activity::new(Instant::now(), true);
+    let activity = Activity::new(Instant::now(), Sender::Authenticated);
     let stop = CancellationToken::new();
     let connection = Connection { protocol, activity, unauthenticated: None, streams: streams.clone(), stop };
     hyper::rt::Executor::execute(&streams, connection.serve(near, service));

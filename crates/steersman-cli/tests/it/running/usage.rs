@@ -52,11 +52,15 @@ fn wrong_flags_are_named() {
         &["--listen", "nowhere", "127.0.0.1:6443", "see steersman up --help"],
     );
     check_refused(&["up", "--advertise-address", "127.0.0.1"], &["--advertise-address", "leads to no other machine"]);
+    check_refused(&["server", "--tls-san", "api example"], &["--tls-san", "a host name or an IP address"]);
     check_refused(&["up", "--neutron-auth", "magic"], &["--neutron-auth", "magic"]);
     check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
     check_refused(&["sail"], &["sail", "see steersman --help"]);
-    check_refused(&[], &["a command is missing: codegen, ", "server, store, up", "see steersman --help"]);
+    check_refused(
+        &[],
+        &["a command is missing: backup, codegen, ", "restore, run-as, server, store, up", "see steersman --help"],
+    );
     check_refused(&["store"], &["a command is missing: check", "see steersman store --help"]);
     check_refused(&["server", "--etcd-prefix", "/a"], &["--etcd-servers"]);
     check_refused(&["server", "--etcd-servers", "127.0.0.1:2379"], &["--etcd-servers", "127.0.0.1:2379", "http://"]);

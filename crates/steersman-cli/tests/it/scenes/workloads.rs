@@ -5,19 +5,19 @@ use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::Plane;
 use crate::support::process::Process;
 
-struct World {
+struct Scene {
     _home: tempfile::TempDir,
     plane: Plane,
     kubectl: Kubectl,
 }
 
-impl World {
-    fn start(nodes: u32) -> Option<World> {
+impl Scene {
+    fn start(nodes: u32) -> Option<Scene> {
         let program = kubectl::program()?;
         let home = tempfile::tempdir().unwrap();
         let plane = Plane::server(home.path(), &["--in-memory", "--simulate-nodes", &nodes.to_string()]);
         let kubectl = Kubectl::new(program, &plane.kubeconfig());
-        Some(World { _home: home, plane, kubectl })
+        Some(Scene { _home: home, plane, kubectl })
     }
 
     /// Waits until a roll-out is complete.
@@ -38,31 +38,31 @@ impl World {
 
 #[test]
 fn pods_that_are_deleted_come_back() {
-    let Some(world) = World::start(2) else { return };
-    world.kubectl.ok("create deployment web --image=web:1 --replicas=8");
-    world.rolled("deployment/web");
-    let first = world.kubectl.ok("get pods -l app=web -o name");
+    let Some(scene) = Scene::start(2) else { return };
+    scene.kubectl.ok("create deployment web --image=web:1 --replicas=8");
+    scene.rolled("deployment/web");
+    let first = scene.kubectl.ok("get pods -l app=web -o name");
     assert_eq!(first.lines().count(), 8);
-    world.kubectl.ok("delete pods -l app=web --wait=true --timeout=60s");
-    world.kubectl.ok("wait deployment/web --for=jsonpath={.status.readyReplicas}=8 --timeout=60s");
-    world.rolled("deployment/web");
-    let second = world.kubectl.ok("get pods -l app=web -o name");
+    scene.kubectl.ok("delete pods -l app=web --wait=true --timeout=60s");
+    scene.kubectl.ok("wait deployment/web --for=jsonpath={.status.readyReplicas}=8 --timeout=60s");
+    scene.rolled("deployment/web");
+    let second = scene.kubectl.ok("get pods -l app=web -o name");
     assert!(second.lines().all(|pod| !first.contains(pod)), "{first}{second}");
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 #[test]
 fn a_deployment_is_updated_undone_restarted_paused_and_scaled() {
-    let Some(world) = World::start(1) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(1) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.ok("create deployment web --image=web:1 --replicas=4");
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     kubectl.ok("set image deployment/web web=web:2");
-    world.rolled("deployment/web");
-    assert_eq!(world.images("app=web"), ["web:2"; 4]);
+    scene.rolled("deployment/web");
+    assert_eq!(scene.images("app=web"), ["web:2"; 4]);
     kubectl.ok("rollout undo deployment/web");
-    world.rolled("deployment/web");
-    assert_eq!(world.images("app=web"), ["web:1"; 4]);
+    scene.rolled("deployment/web");
+    assert_eq!(scene.images("app=web"), ["web:1"; 4]);
     let history = kubectl.ok("rollout history deployment/web");
     let revisions: Vec<&str> = history.lines().filter_map(|line| line.split_whitespace().next()).skip(2).collect();
     assert_eq!(revisions, ["2", "3"], "{history}");
@@ -70,21 +70,21 @@ fn a_deployment_is_updated_undone_restarted_paused_and_scaled() {
     kubectl.ok("rollout pause deployment/web");
     kubectl.ok("set image deployment/web web=web:3");
     kubectl.ok("wait deployment/web --for=jsonpath={.status.observedGeneration}=5 --timeout=60s");
-    assert_eq!(world.images("app=web"), ["web:1"; 4], "it is paused");
+    assert_eq!(scene.images("app=web"), ["web:1"; 4], "it is paused");
     kubectl.ok("rollout resume deployment/web");
-    world.rolled("deployment/web");
-    assert_eq!(world.images("app=web"), ["web:3"; 4]);
+    scene.rolled("deployment/web");
+    assert_eq!(scene.images("app=web"), ["web:3"; 4]);
 
     let before = kubectl.ok("get pods -l app=web -o name");
     kubectl.ok("rollout restart deployment/web");
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     let after = kubectl.ok("get pods -l app=web -o name");
     assert!(before.lines().any(|pod| !after.contains(pod)), "{before}{after}");
     kubectl.ok("scale deployment/web --replicas=1");
     kubectl.ok("wait deployment/web --for=jsonpath={.status.replicas}=1 --timeout=60s");
     kubectl.ok("delete deployment web --cascade=foreground --timeout=60s");
     assert_eq!(kubectl.ok("get pods,replicasets -l app=web -o name"), "");
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 /// The states of a Deployment from a watch that began before the change: available and total replicas of each.
@@ -99,8 +99,8 @@ fn states(watch: Process) -> Vec<(u64, u64)> {
 
 #[test]
 fn a_rolling_update_never_has_fewer_ready_than_allowed() {
-    let Some(world) = World::start(1) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(1) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.apply(
         "
 kind: Deployment
@@ -115,26 +115,26 @@ spec:
     spec: {containers: [{name: c, image: 'web:1'}]}
 ",
     );
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     let columns = "custom-columns=AVAILABLE:.status.availableReplicas,TOTAL:.status.replicas";
     let mut watch = Process::start(&mut kubectl.command(&format!("get deployment web --watch -o {columns}")));
     assert!(watch.line().is_some_and(|header| header.starts_with("AVAILABLE")), "the watch has begun");
     kubectl.ok("set image deployment/web c=web:2");
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     watch.signal("TERM");
     let states = states(watch);
     assert!(states.len() > 3, "{states:?}");
     // The total in the status may exceed the wanted number for a moment, while Pods are ending.
     assert!(states.iter().all(|(available, _)| *available >= 8), "{states:?}");
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 #[test]
 fn an_image_that_cannot_be_pulled_stops_the_roll_out_and_the_old_pods_stay() {
-    let Some(world) = World::start(1) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(1) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.ok("create deployment web --image=web:1 --replicas=4");
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     kubectl.ok("patch deployment web --type=merge -p {\"spec\":{\"progressDeadlineSeconds\":2}}");
     kubectl.ok("set image deployment/web web=web:missing");
     let failure = kubectl.fails("rollout status deployment/web --timeout=60s");
@@ -148,48 +148,48 @@ fn an_image_that_cannot_be_pulled_stops_the_roll_out_and_the_old_pods_stay() {
     assert!(!waiting.is_empty() && waiting.iter().all(|reason| reason.contains("ImagePull")), "{waiting:?}");
     assert_eq!(kubectl.json("get deployment web")["status"]["availableReplicas"], 3);
     kubectl.ok("rollout undo deployment/web");
-    world.rolled("deployment/web");
-    assert_eq!(world.images("app=web"), ["web:1"; 4]);
-    world.plane.stop();
+    scene.rolled("deployment/web");
+    assert_eq!(scene.images("app=web"), ["web:1"; 4]);
+    scene.plane.stop();
 }
 
 #[test]
 fn a_drain_waits_for_the_budget_and_leaves_an_empty_node() {
-    let Some(world) = World::start(2) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(2) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.ok("create deployment web --image=web:1 --replicas=4");
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     kubectl.ok("create poddisruptionbudget web --selector=app=web --min-available=3");
     kubectl.ok("wait poddisruptionbudget/web --for=jsonpath={.status.disruptionsAllowed}=1 --timeout=60s");
     kubectl.ok("drain node-1 --timeout=100s");
     let on_first = kubectl.json("get pods -l app=web --field-selector=spec.nodeName=node-1");
     assert_eq!(on_first["items"].as_array().unwrap().len(), 0, "{on_first:#}");
-    world.rolled("deployment/web");
+    scene.rolled("deployment/web");
     // No Pod may be evicted: the drain reports that, and does not end.
     kubectl.ok("patch poddisruptionbudget web --type=merge -p {\"spec\":{\"minAvailable\":4}}");
     kubectl.ok("wait poddisruptionbudget/web --for=jsonpath={.status.disruptionsAllowed}=0 --timeout=60s");
     let refused = kubectl.fails("drain node-2 --timeout=1s");
     assert!(refused.contains("violate the pod's disruption budget"), "{refused}");
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 #[test]
 fn jobs_complete_and_logs_say_what_would_run() {
-    let Some(world) = World::start(1) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(1) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.ok("create job pi --image=perl:5 -- perl -e 1");
     kubectl.ok("wait job/pi --for=condition=complete --timeout=60s");
     assert!(kubectl.ok("logs job/pi").contains("perl"), "{}", kubectl.ok("logs job/pi"));
     kubectl.ok("create cronjob tick --image=busybox --schedule=@yearly");
     kubectl.ok("create job now --from=cronjob/tick");
     kubectl.ok("wait job/now --for=condition=complete --timeout=60s");
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 #[test]
 fn a_cron_job_fires_when_its_time_has_come() {
-    let Some(world) = World::start(1) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(1) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.apply(
         "
 kind: CronJob
@@ -212,13 +212,13 @@ spec:
     assert_eq!(jobs.lines().count(), 1, "only the last of them is made up for: {jobs}");
     assert!(jobs.starts_with("job.batch/nightly-"), "{jobs}");
     assert!(kubectl.ok("describe cronjob nightly").contains("SuccessfulCreate"));
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 #[test]
 fn a_stateful_set_gets_its_volumes_and_a_daemon_set_a_pod_for_each_node() {
-    let Some(world) = World::start(3) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(3) else { return };
+    let kubectl = &scene.kubectl;
     kubectl.apply(
         "
 kind: StatefulSet
@@ -245,8 +245,8 @@ spec:
     spec: {containers: [{name: c, image: 'agent:1'}]}
 ",
     );
-    world.rolled("statefulset/db");
-    world.rolled("daemonset/agent");
+    scene.rolled("statefulset/db");
+    scene.rolled("daemonset/agent");
     let claims = kubectl.json("get persistentvolumeclaims");
     let bound = claims["items"].as_array().unwrap().iter().filter(|claim| claim["status"]["phase"] == "Bound").count();
     assert_eq!(bound, 3, "{claims:#}");
@@ -258,7 +258,7 @@ spec:
         .map(|pod| pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned())
         .collect();
     assert_eq!(nodes.len(), 3, "{nodes:?}");
-    world.plane.stop();
+    scene.plane.stop();
 }
 
 /// The words of each line but the first.
@@ -268,8 +268,8 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn top_shows_what_pods_and_nodes_use() {
-    let Some(world) = World::start(1) else { return };
-    let kubectl = &world.kubectl;
+    let Some(scene) = Scene::start(1) else { return };
+    let kubectl = &scene.kubectl;
     // Containers that have just started have no metrics yet. The last Pod is ready when enough are known.
     kubectl.apply(
         "
@@ -312,5 +312,5 @@ spec: {containers: [{name: c, image: i}]}
     assert!(kubectl.ok("describe node node-1").contains("Allocated resources"));
     let refused = kubectl.fails("top pod none");
     assert!(refused.contains("pods \"none\" not found"), "{refused}");
-    world.plane.stop();
+    scene.plane.stop();
 }

@@ -31,7 +31,7 @@ use crate::support::plane::Plane;
 const REFUSALS_MIN: usize = 100;
 
 /// Users with a static token, and their groups. Their permissions are in [`ROLES`].
-const USERS: [(&str, &str); 19] = [
+const USERS: [(&str, &str); 20] = [
     ("master", "system:masters"),
     ("alice", "developers"),
     ("reader", ""),
@@ -42,6 +42,7 @@ const USERS: [(&str, &str); 19] = [
     ("cluster-writer", ""),
     ("impersonator", ""),
     ("prober", ""),
+    ("scraper", ""),
     ("requester", ""),
     ("approver", ""),
     ("judged-allowed", ""),
@@ -58,7 +59,7 @@ const HOOKED: [&str; 6] =
     ["hook-babbles", "hook-elsewhere", "hook-fails", "hook-knows", "hook-nameless", "hook-refuses"];
 
 /// Permissions: a user, a namespace or none, rules.
-const ROLES: [(&str, Option<&str>, &str); 12] = [
+const ROLES: [(&str, Option<&str>, &str); 13] = [
     (
         "reader",
         Some("team"),
@@ -103,6 +104,7 @@ const ROLES: [(&str, Option<&str>, &str); 12] = [
         r#"[{"apiGroups":["certificates.k8s.io"],"resources":["certificatesigningrequests","certificatesigningrequests/approval"],"verbs":["get","update","patch"]}]"#,
     ),
     ("prober", None, r#"[{"nonResourceURLs":["/probe/*"],"verbs":["get"]}]"#),
+    ("scraper", None, r#"[{"nonResourceURLs":["*"],"verbs":["get"]}]"#),
 ];
 
 /// An audit policy that logs every request without its body.

@@ -85,7 +85,7 @@ impl Run {
             self.node_work.push(NodeWork::Untaint(Arc::clone(&name)));
         }
         if is_back || is_newly_able || (is_relabeled && self.observed.stages().read_nodes()) {
-            let mut keys = self.unplayed.on(&name);
+            let mut keys = self.unmanaged_pods.on(&name);
             keys.extend(self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()));
             for key in keys {
                 self.pod_changed(&key, EventKind::Updated);
@@ -122,7 +122,7 @@ impl Run {
             None => self.addresses.take_host(),
         };
         self.addresses.reserve_host(host);
-        let known = self.unplayed.ips_on(&name);
+        let known = self.unmanaged_pods.ips_on(&name);
         let entry = NodeEntry {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             events: EventRecorder::on_host(client.clone(), "kubelet", &name),
@@ -168,7 +168,7 @@ impl Run {
                 self.timers.remove(&(at, Timer::Pod(key.clone())));
             }
             // The addresses of its Pods stay reserved.
-            self.unplayed.add(key, name, pod.state.ips);
+            self.unmanaged_pods.add(key, name, pod.state.ips);
         }
         entry.addresses.give_back(&mut self.addresses);
         let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();

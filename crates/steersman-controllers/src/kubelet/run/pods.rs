@@ -29,14 +29,14 @@ impl Run {
         };
         if !self.pods.contains_key(key) {
             self.notice_away(name);
-            let before = self.unplayed.remove(key);
+            let before = self.unmanaged_pods.remove(key);
             match self.nodes.get(name).filter(|node| !node.is_away && node.is_able) {
                 Some(node) => self.admit(key, &pod, &Arc::clone(&node.name)),
                 // The Pod is admitted when the node is ready for it.
                 None => {
                     let ips = ips(&pod);
                     self.addresses.reserve(&ips);
-                    self.unplayed.add(key.clone(), name, ips);
+                    self.unmanaged_pods.add(key.clone(), name, ips);
                 }
             }
             self.addresses.release(&before);
@@ -98,7 +98,7 @@ impl Run {
     pub(super) fn forget_pod(&mut self, key: &ObjectKey) {
         let Some(mut entry) = self.pods.remove(key) else {
             self.informers.written.forget(key);
-            let ips = self.unplayed.remove(key);
+            let ips = self.unmanaged_pods.remove(key);
             self.addresses.release(&ips);
             return;
         };
@@ -129,10 +129,7 @@ impl Run {
             return;
         }
         let stored = hash(&status::Owned::of(pod));
-        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let ready = conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.status == "True");
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if entry.stored.is_some_and(|known| known != stored) || !entry.state.agrees(ready, phase) {
+        if entry.stored.is_some_and(|known| known != stored) || !entry.state.agrees_with(pod) {
             entry.written = None;
         }
     }

@@ -10,7 +10,7 @@ use crate::kubelet::pod::references::Found;
 use crate::kubelet::requests::Outcome;
 use crate::kubelet::stage::seed::seed;
 use crate::kubelet::stage::{Observed, Stages};
-use crate::kubelet::unplayed::Unplayed;
+use crate::kubelet::unmanaged_pods::UnmanagedPods;
 use crate::kubelet::written::Written;
 use hashbrown::{HashMap, HashSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -134,7 +134,7 @@ pub(super) struct Run {
     pub(super) addresses: Addresses,
     pub(super) nodes: HashMap<Arc<str>, NodeEntry>,
     pub(super) pods: HashMap<ObjectKey, PodEntry>,
-    pub(super) unplayed: Unplayed,
+    pub(super) unmanaged_pods: UnmanagedPods,
     pub(super) timers: BTreeSet<(Instant, Timer)>,
     /// Nodes that have room again for deferred resizes.
     pub(super) with_room: Vec<Arc<str>>,

@@ -253,7 +253,7 @@ impl Context {
             let mut state = self.state.lock();
             let zone = health::zone(node);
             let is_silent_yet = is_new && health::condition(node, READY).is_none();
-            match taints::no_execute(node, state.zones.is_all_disrupted()) {
+            match taints::no_execute(node, &state.zones) {
                 NoExecute::Add { key } => match state.zones.permit(&zone, &name, now.instant) {
                     Permit::Now => (NoExecute::Add { key }, None),
                     Permit::After(wait) => (NoExecute::Keep, Some(wait)),

@@ -43,14 +43,14 @@ struct Context {
     clock: fn() -> Timestamp,
     nodes: Lister<Node>,
     pods: Lister<Pod>,
-    by_place: Index<Pod, Place>,
+    by_place: Index<Pod, IndexKey>,
     missing: Arc<Mutex<Missing>>,
     surplus: Mutex<Surplus>,
 }
 
 /// The index key of a Pod.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Place {
+enum IndexKey {
     Node(String),
     Terminated,
 }
@@ -179,9 +179,9 @@ fn host(pod: &Pod, nodes: &Lister<Node>) -> Result<Host, LookupError> {
     })
 }
 
-fn places(pod: &Pod) -> Vec<Place> {
-    let node = node_name(pod).map(|name| Place::Node(name.to_owned()));
-    node.into_iter().chain(is_terminated(pod).then_some(Place::Terminated)).collect()
+fn places(pod: &Pod) -> Vec<IndexKey> {
+    let node = node_name(pod).map(|name| IndexKey::Node(name.to_owned()));
+    node.into_iter().chain(is_terminated(pod).then_some(IndexKey::Terminated)).collect()
 }
 
 fn is_out_of_service(node: &Node) -> bool {
@@ -195,13 +195,13 @@ fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-fn on_node(by_place: &Index<Pod, Place>, node: &Node, is_asked: bool) -> Vec<ObjectKey> {
+fn on_node(by_place: &Index<Pod, IndexKey>, node: &Node, is_asked: bool) -> Vec<ObjectKey> {
     if is_asked { on_node_named(by_place, name(node)) } else { Vec::new() }
 }
 
-fn on_node_named(by_place: &Index<Pod, Place>, node: &str) -> Vec<ObjectKey> {
+fn on_node_named(by_place: &Index<Pod, IndexKey>, node: &str) -> Vec<ObjectKey> {
     // Until the caches are filled, each Pod is checked when it is added.
-    by_place.keys(&Place::Node(node.to_owned())).unwrap_or_default()
+    by_place.keys(&IndexKey::Node(node.to_owned())).unwrap_or_default()
 }
 
 // === impl Context ===
@@ -233,7 +233,7 @@ impl Context {
             if surplus.at_most <= TERMINATED_MAX {
                 return Ok(Action::AwaitChange);
             }
-            surplus.at_most = self.by_place.keys(&Place::Terminated)?.len();
+            surplus.at_most = self.by_place.keys(&IndexKey::Terminated)?.len();
             if surplus.at_most <= TERMINATED_MAX {
                 return Ok(Action::AwaitChange);
             }
@@ -244,7 +244,7 @@ impl Context {
             }
             surplus.deleted = Some(now);
         }
-        let pods = beyond(self.by_place.get(&Place::Terminated)?, TERMINATED_MAX);
+        let pods = beyond(self.by_place.get(&IndexKey::Terminated)?, TERMINATED_MAX);
         tracing::info!(n_pods = pods.len(), "deleting pods that have ended");
         for pod in pods {
             self.delete(&pod, None).await?;

@@ -12,7 +12,7 @@ mod stale_target;
 
 use crate::loops::network::service_pods::pace::Pace;
 use crate::loops::scaling::disruption::overlaps::{Budgets, Overlaps};
-use crate::loops::scaling::disruption::plan::{Expected, Wanted};
+use crate::loops::scaling::disruption::plan::{Expected, Limit};
 use crate::loops::scaling::disruption::scale::{Scales, Unknown};
 use crate::settings::Parts;
 use crate::shared::pods;
@@ -165,7 +165,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 
 impl Context {
     async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Expected, Unknown> {
-        let wanted = Wanted::of(budget);
+        let wanted = Limit::of(budget);
         if !wanted.needs_scale() {
             return wanted.of_pods(pods.len()).map_err(Unknown::Owner);
         }

@@ -12,7 +12,7 @@ mod replicas;
 mod status;
 mod target;
 
-use crate::loops::scaling::horizontal_pod_autoscaler::evaluation::{Evaluation, Subject};
+use crate::loops::scaling::horizontal_pod_autoscaler::evaluation::{Evaluation, ScaleTarget};
 use crate::loops::scaling::horizontal_pod_autoscaler::history::{Bounds, History};
 use crate::loops::scaling::horizontal_pod_autoscaler::metrics::MetricsClient;
 use crate::loops::scaling::horizontal_pod_autoscaler::status::Status;
@@ -230,7 +230,7 @@ impl Context {
         let evaluation = Evaluation {
             metrics: &self.metrics,
             autoscaler,
-            subject: Subject {
+            subject: ScaleTarget {
                 namespace: key.namespace().unwrap_or_default(),
                 selector: target.selector(),
                 pods: &pods,

@@ -10,8 +10,8 @@ mod placement;
 mod plan;
 mod revisions;
 
-use crate::loops::workloads::daemonset::failures::{Failures, Place};
-use crate::loops::workloads::daemonset::placement::{Placement, Site, Verdict};
+use crate::loops::workloads::daemonset::failures::{BackoffKey, Failures};
+use crate::loops::workloads::daemonset::placement::{NodeFacts, Placement, Verdict};
 use crate::loops::workloads::daemonset::plan::{Change, View};
 use crate::loops::workloads::daemonset::revisions::Keeper;
 use crate::loops::workloads::history;
@@ -52,7 +52,7 @@ pub(crate) struct Context {
     pods: Dependents<Pod>,
     revisions: Dependents<ControllerRevision>,
     /// All Nodes. The key of each is the reduced form of the Node that plans use.
-    sites: Index<Node, Arc<Site>>,
+    sites: Index<Node, Arc<NodeFacts>>,
     failures: Failures,
     written: ConsistencyStore,
     clock: fn() -> Timestamp,
@@ -73,7 +73,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         sets: sets.lister(),
         pods: Dependents::of(&pods),
         revisions: Dependents::of(&revisions),
-        sites: nodes.add_index(|node: &Node| [Arc::new(Site::of(node))]),
+        sites: nodes.add_index(|node: &Node| [Arc::new(NodeFacts::of(node))]),
         failures: Failures::default(),
         written,
         clock: settings.clock,
@@ -94,8 +94,8 @@ fn concerned_by(sets: &Informer<DaemonSet>) -> impl Fn(&Happened<'_, Node>) -> V
     let sets = sets.lister();
     move |happened| {
         let (old, new) = match happened {
-            Happened::Added(node, _) => (None, Site::of(node)),
-            Happened::Updated { old, new } => (old.object().map(|old| Site::of(old)), Site::of(new)),
+            Happened::Added(node, _) => (None, NodeFacts::of(node)),
+            Happened::Updated { old, new } => (old.object().map(|old| NodeFacts::of(old)), NodeFacts::of(new)),
             Happened::Deleted(_) | Happened::Undecodable(_) => return Vec::new(),
         };
         if old.as_ref() == Some(&new) {
@@ -107,7 +107,7 @@ fn concerned_by(sets: &Informer<DaemonSet>) -> impl Fn(&Happened<'_, Node>) -> V
     }
 }
 
-fn is_concerned(set: &DaemonSet, old: Option<&Site>, new: &Site) -> bool {
+fn is_concerned(set: &DaemonSet, old: Option<&NodeFacts>, new: &NodeFacts) -> bool {
     let Some(pod) = set.spec.template.spec.as_ref() else { return false };
     let placement = Placement::of(pod);
     let had_misplaced = set.status.as_ref().is_some_and(|status| status.number_misscheduled > 0);
@@ -143,7 +143,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let sites = cx.sites.values()?;
     let now = (cx.clock)();
 
-    let place = |node: &str| Place {
+    let place = |node: &str| BackoffKey {
         uid: set.metadata.uid.clone().unwrap_or_default(),
         generation: set.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0),
         node: node.to_owned(),

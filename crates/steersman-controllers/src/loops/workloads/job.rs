@@ -15,7 +15,7 @@ mod removal;
 mod template;
 
 use crate::loops::workloads::job::backoff::Backoff;
-use crate::loops::workloads::job::pass::{Done, Pass, Stage, Suspension, Todo};
+use crate::loops::workloads::job::pass::{Done, Pass, PodAction, Stage, Suspension};
 use crate::settings::Parts;
 use crate::shared::dependents::{Claim, Dependents};
 use crate::shared::pods;
@@ -131,7 +131,8 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         .rate_limiter(RateLimiter::exponential(RETRY, RETRY_MAX))
         .owns_with(Watch::of(&pods), owners::OwnedBy::Controller)
         .watches(free, move |pod| {
-            let places = [Some(Place::Manual(pod.metadata.namespace.clone().unwrap_or_default())), uid_label(pod)];
+            let places =
+                [Some(AdoptionKey::Manual(pod.metadata.namespace.clone().unwrap_or_default())), uid_label(pod)];
             let keys = places.into_iter().flatten().filter_map(|place| selecting.keys(&place).ok());
             keys.flatten().collect()
         });
@@ -140,24 +141,24 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 
 /// The index keys of Jobs that may adopt a Pod.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Place {
+enum AdoptionKey {
     /// Jobs in this namespace with a selector that a user wrote.
     Manual(String),
     /// The Job with this uid, with the selector that the server generates.
     Uid(String),
 }
 
-fn selected_places(job: &Job) -> Vec<Place> {
+fn selected_places(job: &Job) -> Vec<AdoptionKey> {
     let is_manual = job.spec.as_ref().is_some_and(|spec| spec.manual_selector == Some(true));
-    let uid = job.metadata.uid.clone().map(Place::Uid);
-    let manual = is_manual.then(|| Place::Manual(job.metadata.namespace.clone().unwrap_or_default()));
+    let uid = job.metadata.uid.clone().map(AdoptionKey::Uid);
+    let manual = is_manual.then(|| AdoptionKey::Manual(job.metadata.namespace.clone().unwrap_or_default()));
     uid.into_iter().chain(manual).collect()
 }
 
-fn uid_label(pod: &Pod) -> Option<Place> {
+fn uid_label(pod: &Pod) -> Option<AdoptionKey> {
     let labels = pod.metadata.labels.as_ref()?;
     let uid = labels.get("batch.kubernetes.io/controller-uid").or_else(|| labels.get("controller-uid"))?;
-    Some(Place::Uid(uid.clone()))
+    Some(AdoptionKey::Uid(uid.clone()))
 }
 
 /// The condition that says how a Job has finished, if it has.
@@ -223,7 +224,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     memory.released.extend(released_now.iter().cloned());
     memory.rest_until = (n_pods >= MANY).then(|| Instant::now() + begun.elapsed().min(REST_MAX));
     cx.memory.lock().insert(key.clone(), memory);
-    let finish = pass.settle(|pod| released_now.contains(pass::uid(pod)));
+    let finish = pass.count_and_finish(|pod| released_now.contains(pass::uid(pod)));
     if let Some(refused) = not_released {
         return Err(refused.into());
     }
@@ -278,10 +279,10 @@ impl Context {
 // === Pods ===
 
 /// Creates and deletes Pods. Returns how many, and the first refusal.
-async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Done, Option<Refused>) {
+async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: PodAction) -> (Done, Option<Refused>) {
     match todo {
-        Todo::Create(_) if cx.control.namespaces.is_ending(&job.metadata) => (Done::default(), None),
-        Todo::Create(orders) => {
+        PodAction::Create(_) if cx.control.namespaces.is_ending(&job.metadata) => (Done::default(), None),
+        PodAction::Create(orders) => {
             let template = template::Template::of(job);
             let create = |at: usize| {
                 let pod = template.pod(&orders[at]);
@@ -291,9 +292,9 @@ async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Don
             let refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
             (Done { n_created, ..Done::default() }, refused)
         }
-        Todo::End(pods) => delete_all(cx, key, job, pods, Releasing::No).await,
-        Todo::Nothing => (Done::default(), None),
-        Todo::Remove(pods) => delete_all(cx, key, job, pods, Releasing::Yes).await,
+        PodAction::End(pods) => delete_all(cx, key, job, pods, Releasing::No).await,
+        PodAction::Nothing => (Done::default(), None),
+        PodAction::Remove(pods) => delete_all(cx, key, job, pods, Releasing::Yes).await,
     }
 }
 

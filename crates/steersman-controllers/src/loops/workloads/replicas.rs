@@ -8,7 +8,7 @@
 mod kind;
 mod plan;
 
-use crate::loops::workloads::replicas::kind::{Kind, Wanted};
+use crate::loops::workloads::replicas::kind::{Desired, Kind};
 use crate::loops::workloads::replicas::plan::{Counts, Failure, Step};
 use crate::settings::Parts;
 use crate::shared::dependents::{Claim, Dependents};
@@ -121,7 +121,7 @@ fn failed(reason: &'static str, error: Option<Refused>) -> (Option<Failure>, Opt
 }
 
 /// The number of the object's Pods that are being deleted.
-fn terminating<K: Kind>(cx: &Context<K>, object: &K, wanted: &Wanted<'_>) -> Result<usize, LookupError> {
+fn terminating<K: Kind>(cx: &Context<K>, object: &K, wanted: &Desired<'_>) -> Result<usize, LookupError> {
     let controlled = cx.pods.controlled_by(object.meta().uid.as_deref().unwrap_or_default())?;
     let is_counted = |pod: &&Arc<Pod>| {
         pods::is_terminating(pod)
@@ -137,7 +137,7 @@ async fn create<K: Kind>(
     key: &ObjectKey,
     cx: &Context<K>,
     object: &K,
-    wanted: &Wanted<'_>,
+    wanted: &Desired<'_>,
     n: usize,
 ) -> Option<Refused> {
     let pod = control::from_template(object, wanted.template);

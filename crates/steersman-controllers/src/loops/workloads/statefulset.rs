@@ -200,7 +200,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let done = done.or_else(|error| if error.is_namespace_ending() { Ok(()) } else { Err(error) });
     let mut status = plan.status.clone();
     status.current_replicas = status.current_replicas.map(|n| n.saturating_sub(n_deleted));
-    let written = write_status(cx, &key, &set, plan::settle(&set, status)).await;
+    let written = write_status(cx, &key, &set, plan::complete_rolling_update(&set, status)).await;
     let truncated = keeper.truncate(&revisions, &pods).await;
     done.and(written).and(truncated)?;
     Ok(plan.again.map_or(Action::AwaitChange, Action::RequeueAfter))

@@ -1,6 +1,6 @@
 //! Chooses the next Pod, and turns decisions into requests.
 
-use crate::scheduler::cycle::{Around, Choice, Cycle, Decision, Diagnosis, Plugin, PluginSet};
+use crate::scheduler::cycle::{Choice, Cycle, Decision, Diagnosis, Plugin, PluginSet, PreFilterState};
 use crate::scheduler::hints::Event;
 use crate::scheduler::pod::{Pending, Scheduled};
 use crate::scheduler::preempt::{self, NoPreemption, Nomination, Preemption};
@@ -209,7 +209,7 @@ enum Outcome {
 
 fn make_room(
     cycle: &Cycle<'_>,
-    around: &Around,
+    around: &PreFilterState,
     diagnosis: &Diagnosis,
     random: &mut StdRng,
 ) -> Result<Preemption, NoPreemption> {

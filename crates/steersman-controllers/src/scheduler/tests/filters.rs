@@ -1,6 +1,6 @@
 //! Which nodes are feasible, and the messages when none is.
 
-use super::{World, asks, key, merge, node, pod};
+use super::{TestCluster, asks, key, merge, node, pod};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use steersman::ObjectKey;
@@ -11,12 +11,12 @@ const NO_VICTIMS: &str = "preemption: 0/1 nodes are available: 1 No preemption v
 #[track_caller]
 fn refuses(node: Node, pod: &Pod, reason: &str, preemption: &str) {
     let expected = format!("0/1 nodes are available: 1 {reason}. {preemption}");
-    assert_eq!(World::with_nodes([node]).refusal_of(pod), expected);
+    assert_eq!(TestCluster::with_nodes([node]).refusal_of(pod), expected);
 }
 
 #[track_caller]
 fn accepts(node: Node, pod: &Pod) {
-    assert_eq!(World::with_nodes([node]).node_of(pod), "n");
+    assert_eq!(TestCluster::with_nodes([node]).node_of(pod), "n");
 }
 
 #[test]
@@ -64,11 +64,11 @@ fn ports_of_a_node_are_given_once() {
         let port = json!({"containerPort": 80, "hostPort": 80, "hostIP": ip});
         pod(name, json!({"spec": {"containers": [{"name": "c", "ports": [port]}]}}))
     };
-    let mut world = World::with_nodes([node("n", json!({}))]);
-    world.node_of(&with_port("a", "127.0.0.1"));
-    world.node_of(&with_port("b", "127.0.0.2"));
+    let mut test_cluster = TestCluster::with_nodes([node("n", json!({}))]);
+    test_cluster.node_of(&with_port("a", "127.0.0.1"));
+    test_cluster.node_of(&with_port("b", "127.0.0.2"));
     assert_eq!(
-        world.refusal_of(&with_port("c", "")),
+        test_cluster.refusal_of(&with_port("c", "")),
         format!("0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. {NO_VICTIMS}")
     );
 }
@@ -85,10 +85,10 @@ fn everything_that_is_too_little_is_named() {
 
 #[test]
 fn what_is_taken_counts_from_the_decision_on() {
-    let mut world = World::with_nodes([node("n", json!({}))]);
-    world.node_of(&pod("a", asks(json!({"cpu": "3"}))));
+    let mut test_cluster = TestCluster::with_nodes([node("n", json!({}))]);
+    test_cluster.node_of(&pod("a", asks(json!({"cpu": "3"}))));
     assert_eq!(
-        world.refusal_of(&pod("b", asks(json!({"cpu": "2"})))),
+        test_cluster.refusal_of(&pod("b", asks(json!({"cpu": "2"})))),
         format!("0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}")
     );
 }
@@ -97,9 +97,9 @@ fn what_is_taken_counts_from_the_decision_on() {
 fn reasons_are_counted_over_nodes_and_sorted() {
     let taint = json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}});
     let small = json!({"status": {"allocatable": {"cpu": "1"}}});
-    let mut world = World::with_nodes([node("a", taint.clone()), node("b", taint), node("c", small)]);
+    let mut test_cluster = TestCluster::with_nodes([node("a", taint.clone()), node("b", taint), node("c", small)]);
     assert_eq!(
-        world.refusal_of(&pod("p", asks(json!({"cpu": "2"})))),
+        test_cluster.refusal_of(&pod("p", asks(json!({"cpu": "2"})))),
         "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). \
          preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     );
@@ -107,12 +107,12 @@ fn reasons_are_counted_over_nodes_and_sorted() {
 
 #[test]
 fn without_nodes_a_pod_waits_for_the_first() {
-    let mut world = World::new();
-    assert_eq!(world.refusal_of(&pod("p", json!({}))), "no nodes available to schedule pods");
+    let mut test_cluster = TestCluster::new();
+    assert_eq!(test_cluster.refusal_of(&pod("p", json!({}))), "no nodes available to schedule pods");
     let waiting = super::PodRef { key: key("p"), uid: "uid-p".into(), generation: 1 };
-    world.done(&waiting);
-    world.node(&node("n", json!({})));
-    assert_eq!(world.bindings(), [("p".to_owned(), "n".to_owned())]);
+    test_cluster.done(&waiting);
+    test_cluster.node(&node("n", json!({})));
+    assert_eq!(test_cluster.bindings(), [("p".to_owned(), "n".to_owned())]);
 }
 
 fn labelled(name: &str, app: &str, spec: Value) -> Pod {
@@ -130,16 +130,16 @@ fn zones() -> Vec<Node> {
 fn anti_affinity_holds_both_ways() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}]);
     let anti = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}});
-    let mut world = World::with_nodes(zones());
-    let first = world.node_of(&labelled("one", "db", anti.clone()));
-    let second = world.node_of(&labelled("two", "db", anti.clone()));
+    let mut test_cluster = TestCluster::with_nodes(zones());
+    let first = test_cluster.node_of(&labelled("one", "db", anti.clone()));
+    let second = test_cluster.node_of(&labelled("two", "db", anti.clone()));
     assert_ne!(first[..1], second[..1], "each zone has one");
-    let refusal = world.refusal_of(&labelled("three", "db", anti));
+    let refusal = test_cluster.refusal_of(&labelled("three", "db", anti));
     assert!(
         refusal.starts_with("0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."),
         "{refusal}"
     );
-    let refusal = world.refusal_of(&labelled("four", "db", json!({})));
+    let refusal = test_cluster.refusal_of(&labelled("four", "db", json!({})));
     let expected = "0/3 nodes are available: 3 node(s) didn't satisfy existing pods anti-affinity rules.";
     assert!(refusal.starts_with(expected), "{refusal}");
 }
@@ -149,11 +149,11 @@ fn affinity_follows_the_pods_it_selects_and_the_first_of_them_may_go_anywhere() 
     let term = |app: &str| json!([{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}]);
     let near =
         |app: &str| json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term(app)}}});
-    let mut world = World::with_nodes(zones());
-    let refusal = world.refusal_of(&labelled("client", "client", near("server")));
+    let mut test_cluster = TestCluster::with_nodes(zones());
+    let refusal = test_cluster.refusal_of(&labelled("client", "client", near("server")));
     assert!(refusal.starts_with("0/3 nodes are available: 3 node(s) didn't match pod affinity rules."), "{refusal}");
-    let server = world.node_of(&labelled("server", "server", near("server")));
-    let client = world.node_of(&labelled("client2", "client", near("server")));
+    let server = test_cluster.node_of(&labelled("server", "server", near("server")));
+    let client = test_cluster.node_of(&labelled("client2", "client", near("server")));
     assert_eq!(server[..1], client[..1]);
 }
 
@@ -162,23 +162,23 @@ fn namespaces_are_selected_by_their_labels() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone",
         "namespaceSelector": {"matchLabels": {"team": "blue"}}}]);
     let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}});
-    let mut world = World::with_nodes(zones());
+    let mut test_cluster = TestCluster::with_nodes(zones());
     let labels = [("team".to_owned(), "blue".to_owned())];
-    world.state.namespace_changed("other", Some(labels.into_iter().collect()));
+    test_cluster.state.namespace_changed("other", Some(labels.into_iter().collect()));
     let mut db = labelled("db", "db", json!({"nodeName": "b1"}));
     db.metadata.namespace = Some("other".to_owned());
-    world.pod(&db);
-    assert_eq!(world.node_of(&labelled("near", "web", near)), "b1");
+    test_cluster.pod(&db);
+    assert_eq!(test_cluster.node_of(&labelled("near", "web", near)), "b1");
 }
 
 #[test]
 fn required_spread_keeps_the_skew() {
     let rule = json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "web"}}}]);
-    let mut world = World::with_nodes(zones());
+    let mut test_cluster = TestCluster::with_nodes(zones());
     let spread = json!({"topologySpreadConstraints": rule});
     let zones: Vec<char> = (0..6)
-        .map(|at| world.node_of(&labelled(&format!("p{at}"), "web", spread.clone())).chars().next().unwrap())
+        .map(|at| test_cluster.node_of(&labelled(&format!("p{at}"), "web", spread.clone())).chars().next().unwrap())
         .collect();
     assert_eq!(zones.iter().filter(|zone| **zone == 'a').count(), 3);
 }
@@ -188,14 +188,14 @@ fn too_few_domains_count_as_empty_ones() {
     let rule = json!([{"maxSkew": 1, "minDomains": 3, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "web"}}}]);
     let spread = json!({"topologySpreadConstraints": rule});
-    let mut world = World::with_nodes(zones());
-    world.node_of(&labelled("one", "web", spread.clone()));
-    world.node_of(&labelled("two", "web", spread.clone()));
-    let refusal = world.refusal_of(&labelled("three", "web", spread));
+    let mut test_cluster = TestCluster::with_nodes(zones());
+    test_cluster.node_of(&labelled("one", "web", spread.clone()));
+    test_cluster.node_of(&labelled("two", "web", spread.clone()));
+    let refusal = test_cluster.refusal_of(&labelled("three", "web", spread));
     let expected = "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints.";
     assert!(refusal.starts_with(expected), "{refusal}");
     let rule = json!([{"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]);
-    let refusal = world.refusal_of(&labelled("four", "web", json!({"topologySpreadConstraints": rule})));
+    let refusal = test_cluster.refusal_of(&labelled("four", "web", json!({"topologySpreadConstraints": rule})));
     let expected =
         "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints (missing required label).";
     assert!(refusal.starts_with(expected), "{refusal}");
@@ -208,68 +208,68 @@ fn with_claim(name: &str, claim: &str) -> Pod {
 
 #[test]
 fn claims_have_to_be_there_and_bound() {
-    let mut world = World::with_nodes([node("n", json!({}))]);
+    let mut test_cluster = TestCluster::with_nodes([node("n", json!({}))]);
     assert_eq!(
-        world.refusal_of(&with_claim("p", "data")),
+        test_cluster.refusal_of(&with_claim("p", "data")),
         format!("0/1 nodes are available: persistentvolumeclaim \"data\" not found. {NOT_HELPFUL}")
     );
     let claim = |value: Value| serde_json::from_value(value).unwrap();
     let unbound = claim(json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {}}));
-    world.state.claim_changed(&key("data"), Some(&unbound), world.now);
+    test_cluster.state.claim_changed(&key("data"), Some(&unbound), test_cluster.now);
     assert_eq!(
-        world.refusal_of(&with_claim("q", "data")),
+        test_cluster.refusal_of(&with_claim("q", "data")),
         format!("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. {NOT_HELPFUL}")
     );
     let bound = claim(json!({
         "metadata": {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "disk"},
     }));
-    world.state.claim_changed(&key("data"), Some(&bound), world.now);
+    test_cluster.state.claim_changed(&key("data"), Some(&bound), test_cluster.now);
     let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]);
     let volume = serde_json::from_value(json!({
         "metadata": {"name": "disk"},
         "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
     }))
     .unwrap();
-    world.state.volume_changed("disk", Some(&volume), world.now);
-    let refusal = world.refusal_of(&with_claim("r", "data"));
+    test_cluster.state.volume_changed("disk", Some(&volume), test_cluster.now);
+    let refusal = test_cluster.refusal_of(&with_claim("r", "data"));
     let expected = "0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.";
     assert!(refusal.starts_with(expected), "{refusal}");
-    world.node(&node("b", json!({"metadata": {"labels": {"zone": "b"}}})));
-    assert_eq!(world.node_of(&with_claim("s", "data")), "b");
+    test_cluster.node(&node("b", json!({"metadata": {"labels": {"zone": "b"}}})));
+    assert_eq!(test_cluster.node_of(&with_claim("s", "data")), "b");
 }
 
 #[test]
 fn a_claim_that_waits_for_its_first_consumer_gets_a_node_before_the_pod_does() {
-    let mut world = World::with_nodes([node("n", json!({}))]);
+    let mut test_cluster = TestCluster::with_nodes([node("n", json!({}))]);
     let class = serde_json::from_value(
         json!({"provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}),
     );
     let class = class.unwrap();
     let event = crate::scheduler::hints::Event::Class;
-    world.state.storage_changed(&event, world.now, |volumes| volumes.set_class("fast", Some(&class)));
+    test_cluster.state.storage_changed(&event, test_cluster.now, |volumes| volumes.set_class("fast", Some(&class)));
     let claim = |over: Value| {
         let mut base = json!({"metadata": {"name": "data", "namespace": "default", "uid": "u"}, "spec": {"storageClassName": "fast"}});
         merge(&mut base, over);
         serde_json::from_value(base).unwrap()
     };
-    world.state.claim_changed(&key("data"), Some(&claim(json!({}))), world.now);
-    world.pod(&with_claim("p", "data"));
-    let effects = world.effects();
+    test_cluster.state.claim_changed(&key("data"), Some(&claim(json!({}))), test_cluster.now);
+    test_cluster.pod(&with_claim("p", "data"));
+    let effects = test_cluster.effects();
     let [super::Effect::BindVolumes { pod, node, plan }] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!((&**node, &plan.provision[0].claim.key), ("n", &ObjectKey::namespaced("default", "data")));
     assert_eq!((plan.bind.len(), plan.provision.len()), (0, 1));
     let pod = pod.clone();
     let selected =
         json!({"metadata": {"resourceVersion": "2", "annotations": {"volume.kubernetes.io/selected-node": "n"}}});
-    world.state.claim_changed(&key("data"), Some(&claim(selected.clone())), world.now);
-    world.state.volumes_written(&pod, Ok(()), world.now);
-    assert!(world.effects().is_empty(), "the volume is not made yet");
+    test_cluster.state.claim_changed(&key("data"), Some(&claim(selected.clone())), test_cluster.now);
+    test_cluster.state.volumes_written(&pod, Ok(()), test_cluster.now);
+    assert!(test_cluster.effects().is_empty(), "the volume is not made yet");
     let mut bound = selected;
     merge(
         &mut bound,
         json!({"metadata": {"resourceVersion": "3", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "v"}}),
     );
-    world.state.claim_changed(&key("data"), Some(&claim(bound)), world.now);
-    assert_eq!(world.bindings(), [("p".to_owned(), "n".to_owned())]);
+    test_cluster.state.claim_changed(&key("data"), Some(&claim(bound)), test_cluster.now);
+    assert_eq!(test_cluster.bindings(), [("p".to_owned(), "n".to_owned())]);
 }

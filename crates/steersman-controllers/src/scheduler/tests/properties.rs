@@ -1,7 +1,7 @@
 //! Properties of all histories: no node is overcommitted, and every Pod that fits a node gets one, without waiting for
 //! the periodic retry. Requests, answers and events are delayed as the history says.
 
-use super::{Effect, PodRef, World, asks, key, merge, node, pod};
+use super::{Effect, PodRef, TestCluster, asks, key, merge, node, pod};
 use crate::scheduler::requests::Answer;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -145,16 +145,16 @@ impl Server {
         self.answers.push(answer);
     }
 
-    fn deliver_node(&mut self, world: &mut World) -> bool {
+    fn deliver_node(&mut self, test_cluster: &mut TestCluster) -> bool {
         let Some((name, cpu)) = self.node_events.pop_front() else { return false };
-        world.node(&node(&name, json!({"status": {"allocatable": {"cpu": format!("{cpu}m")}}})));
+        test_cluster.node(&node(&name, json!({"status": {"allocatable": {"cpu": format!("{cpu}m")}}})));
         true
     }
 
-    fn deliver_pod(&mut self, world: &mut World) -> bool {
+    fn deliver_pod(&mut self, test_cluster: &mut TestCluster) -> bool {
         let Some((name, fact)) = self.pod_events.pop_front() else { return false };
         let Some(fact) = fact else {
-            world.state.pod_gone(&key(&name), world.now);
+            test_cluster.state.pod_gone(&key(&name), test_cluster.now);
             return true;
         };
         let mut all = asks(json!({"cpu": format!("{}m", fact.cpu)}));
@@ -172,11 +172,11 @@ impl Server {
             let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"});
             merge(&mut all, json!({"status": {"conditions": [condition]}}));
         }
-        world.pod(&pod(&name, all));
+        test_cluster.pod(&pod(&name, all));
         true
     }
 
-    fn take(&mut self, step: Step, at: usize, world: &mut World) {
+    fn take(&mut self, step: Step, at: usize, test_cluster: &mut TestCluster) {
         match step {
             Step::AddNode { cpu } => self.set_node(&format!("n{at}"), cpu),
             Step::AddPod { name, cpu, priority } => {
@@ -198,7 +198,9 @@ impl Server {
             }
             Step::Answer(index) => {
                 if !self.answers.is_empty() {
-                    self.answers.remove(index.index(self.answers.len())).tell(&mut world.state, world.now);
+                    self.answers
+                        .remove(index.index(self.answers.len()))
+                        .tell(&mut test_cluster.state, test_cluster.now);
                 }
             }
             Step::CarryOut(index) => {
@@ -207,7 +209,7 @@ impl Server {
                     self.carry_out(request);
                 }
             }
-            Step::Decide => self.requests.extend(world.state.next(world.now)),
+            Step::Decide => self.requests.extend(test_cluster.state.next(test_cluster.now)),
             Step::End(index) => {
                 let ending: Vec<String> = self.ending();
                 if !ending.is_empty() {
@@ -222,9 +224,9 @@ impl Server {
                     self.set_node(&name, had + cpu);
                 }
             }
-            Step::NodeEvent => drop(self.deliver_node(world)),
-            Step::Pass { millis } => world.pass(Duration::from_millis(millis)),
-            Step::PodEvent => drop(self.deliver_pod(world)),
+            Step::NodeEvent => drop(self.deliver_node(test_cluster)),
+            Step::Pass { millis } => test_cluster.pass(Duration::from_millis(millis)),
+            Step::PodEvent => drop(self.deliver_pod(test_cluster)),
             Step::RemovePod(index) => {
                 if !self.pods.is_empty() {
                     let name = self.pods.keys().nth(index.index(self.pods.len())).cloned().unwrap();
@@ -245,11 +247,11 @@ impl Server {
     }
 
     /// Delivers everything, until nothing is left to do.
-    fn settle(&mut self, world: &mut World) {
+    fn settle(&mut self, test_cluster: &mut TestCluster) {
         for n_rounds in 0.. {
             assert!(n_rounds < 10_000, "it does not come to an end");
             let mut is_quiet = true;
-            while self.deliver_node(world) || self.deliver_pod(world) {
+            while self.deliver_node(test_cluster) || self.deliver_pod(test_cluster) {
                 is_quiet = false;
             }
             for name in self.ending() {
@@ -260,10 +262,10 @@ impl Server {
                 self.carry_out(request);
             }
             for answer in std::mem::take(&mut self.answers) {
-                answer.tell(&mut world.state, world.now);
+                answer.tell(&mut test_cluster.state, test_cluster.now);
                 is_quiet = false;
             }
-            if let Some(effect) = world.state.next(world.now) {
+            if let Some(effect) = test_cluster.state.next(test_cluster.now) {
                 self.requests.push(effect);
                 is_quiet = false;
             }
@@ -279,18 +281,18 @@ proptest! {
 
     #[test]
     fn capacity_is_kept_and_every_pod_that_fits_is_bound(steps in prop::collection::vec(step(), 1..80)) {
-        let (mut world, mut server) = (World::new(), Server::default());
-        let begin = world.now;
+        let (mut test_cluster, mut server) = (TestCluster::new(), Server::default());
+        let begin = test_cluster.now;
         for (at, step) in steps.into_iter().enumerate() {
-            server.take(step, at, &mut world);
+            server.take(step, at, &mut test_cluster);
         }
         server.fails = false;
         // A Pod that failed has its back-off, which is shorter than the period of the retry without an event.
         for _ in 0..8 {
-            server.settle(&mut world);
-            world.pass(Duration::from_secs(11));
+            server.settle(&mut test_cluster);
+            test_cluster.pass(Duration::from_secs(11));
         }
-        prop_assert!(world.now - begin < Duration::from_secs(300));
+        prop_assert!(test_cluster.now - begin < Duration::from_secs(300));
         for (name, pod) in server.pods.iter().filter(|(_, pod)| pod.node.is_none()) {
             for (node, capacity) in &server.capacity {
                 prop_assert!(capacity - server.used(node) < pod.cpu, "{name} fits on {node}");

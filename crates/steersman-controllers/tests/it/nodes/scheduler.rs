@@ -15,24 +15,24 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A control plane with the scheduler and nothing else.
-struct World {
+struct ScheduledPlane {
     plane: ControlPlane,
     stop: CancellationToken,
     scheduler: JoinHandle<Result<(), ManagerError>>,
 }
 
-impl World {
-    async fn start() -> World {
-        World::on(ControlPlane::start().await, Timestamp::now)
+impl ScheduledPlane {
+    async fn start() -> ScheduledPlane {
+        ScheduledPlane::on(ControlPlane::start().await, Timestamp::now)
     }
 
     /// Runs the scheduler on a control plane, with its own clock.
-    fn on(plane: ControlPlane, clock: fn() -> Timestamp) -> World {
+    fn on(plane: ControlPlane, clock: fn() -> Timestamp) -> ScheduledPlane {
         let manager = Manager::new(plane.client_as(User::authenticated(ControlLoop::READER, []))).name("scheduler");
         let manager = Scheduler::add(manager, plane.client_as(User::authenticated(Scheduler::USER, [])), clock);
         let stop = CancellationToken::new();
         let scheduler = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
-        World { plane, stop, scheduler }
+        ScheduledPlane { plane, stop, scheduler }
     }
 
     async fn stop(self) {
@@ -105,27 +105,30 @@ fn scheduled(pod: &Pod) -> Option<&PodCondition> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_bound_to_the_node_that_has_room_and_an_event_says_so() {
-    let world = World::start().await;
-    world.node("small", "1").await;
-    world.node("large", "8").await;
-    world.pod("p", "4", None).await;
-    assert_eq!(world.node_of("p").await, "large");
-    let pod = world.plane.until(&key("p"), |pod: &Pod| scheduled(pod).is_some_and(|one| one.status == "True")).await;
+    let scheduled_plane = ScheduledPlane::start().await;
+    scheduled_plane.node("small", "1").await;
+    scheduled_plane.node("large", "8").await;
+    scheduled_plane.pod("p", "4", None).await;
+    assert_eq!(scheduled_plane.node_of("p").await, "large");
+    let pod = scheduled_plane
+        .plane
+        .until(&key("p"), |pod: &Pod| scheduled(pod).is_some_and(|one| one.status == "True"))
+        .await;
     assert!(scheduled(&pod).is_some());
-    let event = world.event("Scheduled").await;
+    let event = scheduled_plane.event("Scheduled").await;
     assert_eq!(event.note.as_deref(), Some("Successfully assigned default/p to large"));
     assert_eq!(event.reporting_controller.as_deref(), Some("default-scheduler"));
     assert_eq!(event.action.as_deref(), Some("Binding"));
-    world.stop().await;
+    scheduled_plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
-    let world = World::on(ControlPlane::start().await, noon);
-    world.node("small", "1").await;
-    world.pod("p", "4", None).await;
+    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, noon);
+    scheduled_plane.node("small", "1").await;
+    scheduled_plane.pod("p", "4", None).await;
     let said = |pod: &Pod| scheduled(pod).is_some_and(|one| one.reason.as_deref() == Some("Unschedulable"));
-    let pod = world.plane.until(&key("p"), said).await;
+    let pod = scheduled_plane.plane.until(&key("p"), said).await;
     assert_eq!(
         scheduled(&pod).and_then(|one| one.message.as_deref()),
         Some(
@@ -134,53 +137,53 @@ async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
         )
     );
     assert_eq!(scheduled(&pod).and_then(|one| one.last_transition_time.as_ref()).map(|time| time.0), Some(noon()));
-    assert_eq!(world.event("FailedScheduling").await.type_.as_deref(), Some("Warning"));
-    world.node("large", "8").await;
-    assert_eq!(world.node_of("p").await, "large");
-    world.stop().await;
+    assert_eq!(scheduled_plane.event("FailedScheduling").await.type_.as_deref(), Some("Warning"));
+    scheduled_plane.node("large", "8").await;
+    assert_eq!(scheduled_plane.node_of("p").await, "large");
+    scheduled_plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_less_important_pod_makes_room() {
-    let world = World::start().await;
-    world.node("n", "4").await;
+    let scheduled_plane = ScheduledPlane::start().await;
+    scheduled_plane.node("n", "4").await;
     let class = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1000}";
-    world.plane.apply(class).await;
-    world.pod("low", "4", None).await;
-    world.node_of("low").await;
-    world.pod("high", "4", Some("high")).await;
-    let low = world.plane.until(&key("low"), |pod: &Pod| pod.metadata.deletion_timestamp.is_some()).await;
+    scheduled_plane.plane.apply(class).await;
+    scheduled_plane.pod("low", "4", None).await;
+    scheduled_plane.node_of("low").await;
+    scheduled_plane.pod("high", "4", Some("high")).await;
+    let low = scheduled_plane.plane.until(&key("low"), |pod: &Pod| pod.metadata.deletion_timestamp.is_some()).await;
     let conditions = low.status.and_then(|status| status.conditions).unwrap_or_default();
     let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
     assert_eq!(target.reason.as_deref(), Some("PreemptionByScheduler"));
     assert_eq!(target.message.as_deref(), Some("default-scheduler: preempting to accommodate a higher priority pod"));
     let nominated = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.nominated_node_name.is_some());
-    let high = world.plane.until(&key("high"), nominated).await;
+    let high = scheduled_plane.plane.until(&key("high"), nominated).await;
     let uid = high.metadata.uid.unwrap();
-    let event = world.event("Preempted").await;
+    let event = scheduled_plane.event("Preempted").await;
     assert_eq!(event.note, Some(format!("Preempted by pod {uid} on node n")));
     let now = DeleteParams::default().grace_period(0);
-    Api::<Pod>::namespaced(world.plane.client(), "default").delete("low", &now).await.unwrap();
-    assert_eq!(world.node_of("high").await, "n");
-    world.stop().await;
+    Api::<Pod>::namespaced(scheduled_plane.plane.client(), "default").delete("low", &now).await.unwrap();
+    assert_eq!(scheduled_plane.node_of("high").await, "n");
+    scheduled_plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binding_that_fails_is_tried_again() {
-    let world = World::start().await;
-    world.node("n", "4").await;
+    let scheduled_plane = ScheduledPlane::start().await;
+    scheduled_plane.node("n", "4").await;
     let is_binding = |_: &http::Method, path: &str| path.ends_with("/binding");
-    world.plane.fail_next_where(1, Fault::Refused(500), is_binding);
-    world.pod("p", "1", None).await;
-    assert_eq!(world.node_of("p").await, "n");
-    world.stop().await;
+    scheduled_plane.plane.fail_next_where(1, Fault::Refused(500), is_binding);
+    scheduled_plane.pod("p", "1", None).await;
+    assert_eq!(scheduled_plane.node_of("p").await, "n");
+    scheduled_plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_waits_for_its_consumer_is_told_the_node() {
-    let world = World::start().await;
-    world.node("n", "4").await;
-    world.plane.apply("
+    let scheduled_plane = ScheduledPlane::start().await;
+    scheduled_plane.node("n", "4").await;
+    scheduled_plane.plane.apply("
 {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}, provisioner: example.com/disks, volumeBindingMode: WaitForFirstConsumer}
 ---
 {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: default}, spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
@@ -191,25 +194,25 @@ async fn a_claim_that_waits_for_its_consumer_is_told_the_node() {
     let is_told = |claim: &PersistentVolumeClaim| {
         claim.metadata.annotations.as_ref().is_some_and(|all| all.get(selected).is_some_and(|node| node == "n"))
     };
-    world.plane.until(&key("data"), is_told).await;
-    let claims = Api::<PersistentVolumeClaim>::namespaced(world.plane.client(), "default");
+    scheduled_plane.plane.until(&key("data"), is_told).await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(scheduled_plane.plane.client(), "default");
     let bound = json!({
         "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "disk"},
     });
-    world.plane.apply("{apiVersion: v1, kind: PersistentVolume, metadata: {name: disk}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: fast, hostPath: {path: /disk}}}").await;
+    scheduled_plane.plane.apply("{apiVersion: v1, kind: PersistentVolume, metadata: {name: disk}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: fast, hostPath: {path: /disk}}}").await;
     claims.patch("data", &PatchParams::default(), &Patch::Merge(bound)).await.unwrap();
-    assert_eq!(world.node_of("p").await, "n");
-    world.stop().await;
+    assert_eq!(scheduled_plane.node_of("p").await, "n");
+    scheduled_plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_pods_are_spread_evenly() {
-    let world = World::start().await;
+    let scheduled_plane = ScheduledPlane::start().await;
     for at in 0..10 {
-        world.node(&format!("n{at}"), "64").await;
+        scheduled_plane.node(&format!("n{at}"), "64").await;
     }
-    let pods = Api::<Pod>::namespaced(world.plane.client(), "default");
+    let pods = Api::<Pod>::namespaced(scheduled_plane.plane.client(), "default");
     let created = (0..300).map(|at| {
         let pods = pods.clone();
         async move {
@@ -224,22 +227,23 @@ async fn hundreds_of_pods_are_spread_evenly() {
     futures::future::join_all(created).await;
     let mut counts = std::collections::BTreeMap::<String, usize>::new();
     for at in 0..300 {
-        *counts.entry(world.node_of(&format!("p{at}")).await).or_default() += 1;
+        *counts.entry(scheduled_plane.node_of(&format!("p{at}")).await).or_default() += 1;
     }
     let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
     assert!(counts.len() == 10 && most - least <= 20, "{counts:?}");
-    world.stop().await;
+    scheduled_plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
     // The clock is read for the condition of a Pod that finds no node.
-    let world = World::on(ControlPlane::start().await, || panic!("the clock is broken"));
-    world.pod("p", "1", None).await;
-    let ended = tokio::time::timeout(Duration::from_secs(30), world.scheduler).await.expect("the scheduler goes on");
+    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, || panic!("the clock is broken"));
+    scheduled_plane.pod("p", "1", None).await;
+    let ended =
+        tokio::time::timeout(Duration::from_secs(30), scheduled_plane.scheduler).await.expect("the scheduler goes on");
     let error = ended.unwrap().unwrap_err();
     let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     let said: Vec<String> = causes.map(ToString::to_string).collect();
     assert!(said.iter().any(|said| said == "a request of the scheduler panicked"), "{said:?}");
-    world.plane.stop().await;
+    scheduled_plane.plane.stop().await;
 }

@@ -84,7 +84,6 @@ const CLUSTER: Kind = Kind {
 const ROLE_VERSION: Version = Version {
     columns: &[Column::NAME, Column::date("Created At", "When it was created.")],
     cells: |role, _| vec![cells::name(role), cells::text(role, &["metadata", "creationTimestamp"])],
-    default: default_role,
     ..Version::V1
 };
 
@@ -107,16 +106,6 @@ const BINDING_VERSION: Version = Version {
 enum Reach {
     Cluster,
     Namespace,
-}
-
-/// A role without rules has null, as upstream returns it.
-fn default_role(role: &mut Value) {
-    let is_empty = |rules: Option<&Value>| rules.and_then(Value::as_array).is_none_or(Vec::is_empty);
-    if let Some(role) = role.as_object_mut()
-        && is_empty(role.get("rules"))
-    {
-        role.insert("rules".to_owned(), Value::Null);
-    }
 }
 
 fn default_binding(binding: &mut Value) {

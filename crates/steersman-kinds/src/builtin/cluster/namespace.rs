@@ -88,9 +88,11 @@ fn prepare_create(object: &mut Value) {
 
 fn finalizer(finalizer: &Field<'_>, errors: &mut Vec<Error>) {
     let text = finalizer.text();
-    rules::named(finalizer, name::qualified, errors);
+    // Upstream blames the list.
+    let list = Field { path: Path::new("spec.finalizers"), ..finalizer.clone() };
+    rules::named(&list, name::qualified, errors);
     if !text.contains('/') && text != FINALIZER && name::qualified(text).is_empty() {
-        errors.push(finalizer.invalid("name is neither a standard finalizer name nor is it fully qualified"));
+        errors.push(list.invalid("name is neither a standard finalizer name nor is it fully qualified"));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, NewStatus, SelectableField, Subresource, Version};
+use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::quantity::round_up;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -34,6 +36,13 @@ pub const KIND: Kind = Kind {
         ],
         cells,
         default: |node| {
+            if let Some(status) = node.get_mut("status").and_then(Value::as_object_mut) {
+                if let Some(capacity) = status.get("capacity").filter(|capacity| !capacity.is_null()).cloned() {
+                    unless_set(status, "allocatable", capacity);
+                }
+                round_up(status, &["capacity"]);
+                round_up(status, &["allocatable"]);
+            }
             // The first pod CIDR is in two fields. Where they differ, `podCIDR` wins, because older clients write it.
             let Some(spec) = object_at(node, &["spec"]) else { return };
             let first =
@@ -54,9 +63,18 @@ pub const KIND: Kind = Kind {
     }],
     prepare_create: |node| remove_unless_kept(node, &Value::Null, CONFIG_SOURCE),
     prepare_update: |new, old| remove_unless_kept(new, old, CONFIG_SOURCE),
+    prepare_status: |new, old| remove_unless_kept(new, old, &["status", "config"]),
     // A kubelet creates its node together with the status.
     new_status: NewStatus::Given,
     validate: validate::NODE,
+    warnings: |node, _| {
+        let is_set = |field: &str| at(node, &["spec", field]).is_some();
+        let texts = [
+            ("configSource", "spec.configSource: the feature is removed"),
+            ("externalID", "spec.externalID: this field is deprecated, and is unused by Kubernetes"),
+        ];
+        texts.into_iter().filter(|(field, _)| is_set(field)).map(|(_, text)| text.to_owned()).collect()
+    },
     validate_status: validate::STATUS,
     ..Kind::CLUSTER
 };

@@ -1,6 +1,6 @@
 //! EndpointSlice: some of the addresses of a Service, all of one family.
 
-use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Counts, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -40,9 +40,10 @@ pub const KIND: Kind = Kind {
     prepare_create: |slice| drop_topology(slice, &Value::Null),
     prepare_update: drop_topology,
     generation: &[&["addressType"], &["endpoints"], &["metadata", "labels"], &["ports"]],
+    counts: Counts::Sent,
     rules: Rules { updates_unconditionally: true, ..RULES },
-    validate: &[Rule::new("", Check::Change(of_one_type)), Rule::new("addressType", Check::Immutable)],
-    warnings: |slice| {
+    validate: &[Rule::new("", Check::Change(slice_and_endpoints)), Rule::new("addressType", Check::Immutable)],
+    warnings: |slice, _| {
         let is_of_names = str_at(slice, &["addressType"]) == Some("FQDN");
         is_of_names.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
     },
@@ -77,15 +78,13 @@ fn default(slice: &mut Value) {
     }
 }
 
-/// Nothing else is checked where the type of the addresses changes.
-fn of_one_type(Change { new: slice, old }: &Change<'_>, errors: &mut Vec<Error>) {
-    let family = slice.field("addressType");
-    if old.is_absent() || family.value == old.field("addressType").value {
-        check_field(SLICE, slice, errors);
-        let endpoints = slice.field("endpoints");
-        if rules::at_most(&endpoints, ENDPOINTS_MAX, errors) {
-            endpoints.items().for_each(|one| endpoint(&one, family.text(), errors));
-        }
+/// Endpoints that stay as they were are taken as they are: older rules were others.
+fn slice_and_endpoints(Change { new: slice, old }: &Change<'_>, errors: &mut Vec<Error>) {
+    check_field(SLICE, slice, errors);
+    let (family, endpoints) = (slice.field("addressType"), slice.field("endpoints"));
+    let is_old = old.is_present() && endpoints.value == old.field("endpoints").value;
+    if !is_old && rules::at_most(&endpoints, ENDPOINTS_MAX, errors) {
+        endpoints.items().for_each(|one| endpoint(&one, family.text(), errors));
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
-use crate::builtin::rules::rule::{Check, Rule};
+use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
@@ -37,14 +38,16 @@ pub const KIND: Kind = Kind {
         Rule::new("spec.defaultBackend", Check::By(backend)).if_present(),
         Rule::new("spec.rules[]", Check::Rules(RULE)),
         Rule::new("spec.tls[]", Check::Rules(TLS)),
+        Rule::new("spec.tls", Check::Change(secrets)),
         Rule::new("spec.ingressClassName", Check::Format(name::dns1123_subdomain)).if_present(),
     ],
-    warnings: |ingress| {
+    warnings: |ingress, _| {
         let class = at(ingress, &["metadata", "annotations", CLASS_ANNOTATION]);
         let why =
             || format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead");
         class.map(|_| why()).into_iter().collect()
     },
+    validate_status: &[Rule::new("status.loadBalancer.ingress[]", Check::By(address_outside))],
     ..Kind::NAMESPACED
 };
 
@@ -56,10 +59,22 @@ const RULE: &[Rule] = &[
     Rule::new("http", Check::Rules(&[Rule::required("paths", ""), Rule::new("paths[]", Check::By(path))])).if_present(),
 ];
 
-const TLS: &[Rule] = &[
-    Rule::new("hosts[]", Check::By(host)).unless_empty(),
-    Rule::new("secretName", Check::Format(name::dns1123_subdomain)).unless_empty(),
-];
+const TLS: &[Rule] = &[Rule::new("hosts[]", Check::By(host)).unless_empty()];
+
+pub(in crate::builtin) const SECRET: &[Rule] =
+    &[Rule::new("secretName", Check::Format(name::dns1123_subdomain)).unless_empty()];
+
+/// The names of the secrets. An ingress that has an invalid one from an earlier release may keep it.
+fn secrets(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let faults = |tls: &Field<'_>| {
+        let mut faults = Vec::new();
+        tls.items().for_each(|one| check_field(SECRET, &one, &mut faults));
+        faults
+    };
+    if faults(&change.old).is_empty() {
+        errors.extend(faults(&change.new));
+    }
+}
 
 fn backend_or_rules(spec: &Field<'_>, errors: &mut Vec<Error>) {
     if spec.field("rules").is_empty() && spec.field("defaultBackend").is_absent() {
@@ -77,10 +92,24 @@ fn host(host: &Field<'_>, errors: &mut Vec<Error>) {
     errors.extend(name::dns1123_subdomain(text).into_iter().map(|detail| host.invalid(detail)));
 }
 
+/// Validates an address at which a load balancer takes traffic.
+fn address_outside(ingress: &Field<'_>, errors: &mut Vec<Error>) {
+    let (ip, host) = (ingress.field("ip"), ingress.field("hostname"));
+    if !ip.is_empty() {
+        rules::ip(&ip, errors);
+    }
+    if !host.is_empty() {
+        rules::named(&host, name::dns1123_subdomain, errors);
+        if rules::sloppy_ip(host.text()).is_some() {
+            errors.push(host.invalid("must be a DNS name, not an IP address"));
+        }
+    }
+}
+
 fn path(path: &Field<'_>, errors: &mut Vec<Error>) {
     let (kind, text) = (path.field("pathType"), path.field("path"));
     match kind.text() {
-        "" => errors.push(kind.required("pathType must be specified")),
+        "" => return errors.push(kind.required("pathType must be specified")),
         "Exact" | "Prefix" => {
             if !text.text().starts_with('/') {
                 errors.push(Error::invalid(&text.path, text.text(), "must be an absolute path"));

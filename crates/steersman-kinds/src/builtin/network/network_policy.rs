@@ -1,6 +1,6 @@
 //! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
-use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Counts, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -30,6 +30,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
+    counts: Counts::Exactly,
     validate: &[
         Rule::new("spec.podSelector", Check::By(selector::validate)),
         Rule::new(

@@ -3,9 +3,10 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
+use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use serde_json::json;
-use steersman_machinery::value::{Map, at, object_at, str_at};
+use steersman_machinery::value::{Map, object_at, str_at};
 use steersman_machinery::{Value, name};
 
 pub mod cells;
@@ -41,17 +42,53 @@ pub const KIND: Kind = Kind {
     }],
     rules: Rules { creates_on_update: true, returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     name_faults: name::dns1123_label,
-    prepare_create: |service| update::join_addresses(service, &Value::Null),
+    prepare_create: |service| {
+        update::join_addresses(service, &Value::Null);
+        update::drop_internal_policy(service);
+    },
     prepare_update: update::prepare,
     validate: validate::SERVICE,
     validate_status: validate::STATUS,
-    warnings: |service| {
-        let addresses = at(service, &["spec", "externalIPs"]).and_then(Value::as_array);
-        let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
-        addresses.filter(|addresses| !addresses.is_empty()).map(|_| why.to_owned()).into_iter().collect()
-    },
+    warnings: |service, _| warnings(service),
     ..Kind::NAMESPACED
 };
+
+fn warnings(service: &Value) -> Vec<String> {
+    let service = Field::root(service);
+    let spec = service.field("spec");
+    let kind = spec.field("type").text();
+    let is_headless = kind == "ClusterIP" && spec.field("clusterIP").text() == "None";
+    let (is_external, has_addresses) = (kind == "ExternalName", !spec.field("externalIPs").is_empty());
+    let mut warnings = Vec::new();
+    let mut warn = |is_so: bool, why: &str| warnings.extend(is_so.then(|| why.to_owned()));
+    warn(
+        service.at(&["metadata", "annotations"]).key("service.kubernetes.io/topology-aware-hints").is_present(),
+        "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
+    );
+    warn(
+        is_headless && !spec.field("loadBalancerIP").is_empty(),
+        "spec.loadBalancerIP is ignored for headless services",
+    );
+    warn(is_headless && has_addresses, "spec.externalIPs is ignored for headless services");
+    warn(
+        is_headless && spec.field("sessionAffinity").text() != "None",
+        "spec.SessionAffinity is ignored for headless services",
+    );
+    warn(
+        has_addresses && !is_headless && !is_external,
+        "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+    );
+    warn(is_external && has_addresses, "spec.externalIPs is ignored when spec.type is \"ExternalName\"");
+    warn(
+        !is_external && !spec.field("externalName").is_empty(),
+        "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+    );
+    warn(
+        spec.field("trafficDistribution").text() == "PreferClose",
+        "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+    );
+    warnings
+}
 
 fn default(service: &mut Value) {
     let Some(spec) = object_at(service, &["spec"]) else { return };

@@ -32,6 +32,13 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.networking.v1beta1.ServiceCIDR",
         deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+",
     }],
+    status_leaves: &[
+        &["spec"],
+        &["metadata", "annotations"],
+        &["metadata", "finalizers"],
+        &["metadata", "labels"],
+        &["metadata", "ownerReferences"],
+    ],
     validate: &[
         Rule::new("spec.cidrs", Check::By(validate)).on_create(),
         Rule::new("spec.cidrs", Check::Change(update)).on_update(),

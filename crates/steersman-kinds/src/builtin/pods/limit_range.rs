@@ -4,6 +4,7 @@
 use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::quantity::round_up;
 use crate::builtin::rules::resource_name;
 use crate::builtin::rules::rule::{Check, Rule};
 use std::collections::BTreeSet;
@@ -36,6 +37,12 @@ pub const KIND: Kind = Kind {
 };
 
 fn default(range: &mut Value) {
+    for limit in range.pointer_mut("/spec/limits").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(limit) = limit.as_object_mut() else { continue };
+        for amounts in ["default", "defaultRequest", "max", "maxLimitRequestRatio", "min"] {
+            round_up(limit, &[amounts]);
+        }
+    }
     let limits = range.pointer_mut("/spec/limits").and_then(Value::as_array_mut).into_iter().flatten();
     for limit in limits.filter(|limit| str_at(limit, &["type"]) == Some("Container")) {
         // In this order: default limits are also default requests.

@@ -1,13 +1,16 @@
 //! Pod: containers that run together on one node. Its spec is also part of every kind that creates pods.
 
+use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use serde_json::json;
 use steersman_machinery::Value;
+use steersman_machinery::field::Error;
 use steersman_machinery::pod::qos;
-use steersman_machinery::value::{at, set_at};
+use steersman_machinery::value::{at, set_at, str_at};
 
 pub mod container;
 pub mod defaults;
@@ -23,7 +26,8 @@ mod status;
 mod update;
 mod volume;
 pub(in crate::builtin) mod volume_source;
-mod warnings;
+pub(in crate::builtin) mod warnings;
+mod windows;
 
 /// The verbs of endpoints that upgrade to a bidirectional stream.
 const UPGRADES: &[Verb] = &[Verb::Create, Verb::Get];
@@ -85,6 +89,7 @@ pub const KIND: Kind = Kind {
         ],
         cells: cells::of_pod,
         cells_read: cells::READ,
+        row_conditions,
         fields: &[
             SelectableField::new("spec.nodeName", ".spec.nodeName"),
             SelectableField::new("spec.restartPolicy", ".spec.restartPolicy"),
@@ -120,13 +125,14 @@ pub const KIND: Kind = Kind {
     validate: &[
         Rule::new("spec", Check::Rules(spec::SPEC)),
         Rule::new("spec", Check::Rules(container::IMAGES)).on_create(),
+        Rule::new("spec", Check::By(token_of_nobody)).on_create(),
         Rule::new("spec.ephemeralContainers", Check::Forbidden("cannot be set on create")).unless_empty().on_create(),
         Rule::new("spec", Check::Change(update::validate)).on_update(),
     ],
     validate_status: status::STATUS,
     validate_resize: &[Rule::new("", Check::Change(resize::validate))],
     validate_other: Some(&[Rule::new("", Check::Change(ephemeral::validate))]),
-    warnings: warnings::of_pod,
+    warnings: |pod, _| warnings::of_pod(pod),
     ..Kind::NAMESPACED
 };
 
@@ -141,6 +147,7 @@ fn prepare_create(pod: &mut Value) {
     let class = qos::class(pod);
     set_at(pod, &["status", "qosClass"], Value::from(class));
     tell_gated(pod);
+    scheduling::merge_label_keys(pod);
 }
 
 /// Sets the condition of a pod with scheduling gates, which is not scheduled.
@@ -159,7 +166,34 @@ fn tell_gated(pod: &mut Value) {
     set_at(pod, &["status", "conditions"], json!([condition]));
 }
 
+/// Refuses tokens in the volumes of a pod without a service account.
+fn token_of_nobody(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    if !spec.field("serviceAccountName").is_empty() {
+        return;
+    }
+    for source in spec.field("volumes").items().map(|volume| volume.at(&["projected", "sources"])) {
+        let tokens = source.items().map(|source| source.field("serviceAccountToken"));
+        errors.extend(
+            tokens
+                .filter(Field::is_present)
+                .map(|token| token.forbidden("must not be specified when serviceAccountName is not set")),
+        );
+    }
+}
+
+/// The condition of the row of a pod that has ended.
+fn row_conditions(pod: &Value) -> Vec<Value> {
+    let (phase, why) = match str_at(pod, &["status", "phase"]) {
+        Some("Failed") => ("Failed", "The pod failed."),
+        Some("Succeeded") => ("Succeeded", "The pod has completed successfully."),
+        _ => return Vec::new(),
+    };
+    vec![json!({"type": "Completed", "status": "True", "reason": phase, "message": why})]
+}
+
 fn prepare_status(new: &mut Value, old: &Value) {
+    // A field without its feature.
+    remove_unless_kept(new, old, &["status", "nodeAllocatableResourceClaimStatuses"]);
     if at(new, &["status", "qosClass"]).is_none()
         && let Some(class) = at(old, &["status", "qosClass"])
     {

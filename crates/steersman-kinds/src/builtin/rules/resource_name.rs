@@ -51,6 +51,16 @@ pub fn of_container(resource: &str, field: &Field<'_>, errors: &mut Vec<Error>) 
     }
 }
 
+/// The name of a resource of a pod as a whole.
+pub fn of_pod(resource: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
+    let n_before = errors.len();
+    of_anything(resource, field, errors);
+    let is_one = matches!(resource, "cpu" | "memory") || is_huge_page(resource);
+    if errors.len() == n_before && !is_one {
+        errors.push(Error::not_supported(&field.path, resource, &["cpu", "hugepages-", "memory"]));
+    }
+}
+
 /// The name of any resource.
 pub fn of_anything(resource: &str, field: &Field<'_>, errors: &mut Vec<Error>) {
     let wrong = name::qualified(resource);

@@ -7,8 +7,9 @@ use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::quantity::round_up;
 use crate::builtin::rules::rule::{Check, Rule};
-use crate::builtin::storage::csi::driver_name;
+use crate::builtin::storage::volume_source::{self, check_of_volume};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
@@ -49,6 +50,17 @@ pub const KIND: Kind = Kind {
             set_at(volume, &["status", "lastPhaseTransitionTime"], created);
         }
     },
+    set_times: |new, old, now| {
+        let phase = |volume| str_at(volume, &["status", "phase"]);
+        let since = &["status", "lastPhaseTransitionTime"];
+        if old.is_null() || at(new, since).is_some() {
+            return;
+        }
+        let time = if phase(new) == phase(old) { at(old, since).cloned() } else { Some(Value::from(now)) };
+        time.into_iter().for_each(|time| {
+            set_at(new, since, time);
+        });
+    },
     validate: &[
         Rule::new("spec", Check::Rules(SPEC)),
         Rule::new("spec", Check::Change(source_unchanged)).on_update(),
@@ -57,6 +69,11 @@ pub const KIND: Kind = Kind {
         Rule::new("spec.volumeAttributesClassName", Check::Change(class_kept)).on_update(),
         Rule::new("spec.nodeAffinity", Check::Change(affinity_unchanged)).on_update().blaming("nodeAffinity"),
     ],
+    warnings: |volume, _| {
+        let is_recycled = str_at(volume, &["spec", "persistentVolumeReclaimPolicy"]) == Some("Recycle");
+        let why = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
+        is_recycled.then(|| why.to_owned()).into_iter().collect()
+    },
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::CLUSTER
 };
@@ -66,11 +83,10 @@ fn default(volume: &mut Value) {
         unless_set(status, "phase", "Pending");
     }
     let Some(spec) = object_at(volume, &["spec"]) else { return };
+    round_up(spec, &["capacity"]);
     unless_set(spec, "persistentVolumeReclaimPolicy", "Retain");
     unless_set(spec, "volumeMode", "Filesystem");
-    if let Some(path) = spec.get_mut("hostPath").and_then(Value::as_object_mut) {
-        unless_set(path, "type", "");
-    }
+    volume_source::default(spec);
 }
 
 /// The fields of the spec that are not a volume source.
@@ -87,8 +103,7 @@ const PLAIN: [&str; 10] = [
     "volumeName",
 ];
 
-/// The volume sources in the order in which they are checked, each with the name in upstream's errors. `flexVolume`
-/// never counts as one too many.
+/// The volume sources in the order in which they are checked, each with the name in upstream's errors.
 const SOURCES: [(&str, &str); 22] = [
     ("hostPath", "hostPath"),
     ("gcePersistentDisk", "gcePersistentDisk"),
@@ -102,6 +117,7 @@ const SOURCES: [(&str, &str); 22] = [
     ("iscsi", "iscsi"),
     ("cinder", "cinder"),
     ("fc", "fc"),
+    ("flexVolume", "flexVolume"),
     ("azureFile", "azureFile"),
     ("vsphereVolume", "vsphereVolume"),
     ("photonPersistentDisk", "photonPersistentDisk"),
@@ -111,7 +127,6 @@ const SOURCES: [(&str, &str); 22] = [
     ("local", "local"),
     ("storageos", "storageos"),
     ("csi", "csi"),
-    ("flexVolume", "flexVolume"),
 ];
 
 const SPEC: &[Rule] = &[
@@ -157,9 +172,11 @@ fn only_storage(capacity: &Field<'_>, errors: &mut Vec<Error>) {
 
 fn amount(amount: &Field<'_>, errors: &mut Vec<Error>) {
     let Ok(quantity) = Quantity::parse(amount.text()) else { return };
-    if quantity.to_whole() < 0 {
-        let why = "must be a valid resource quantity";
-        errors.push(Error::invalid(&amount.path, quantity.to_whole(), why));
+    // Upstream wraps a number of 64 bits around.
+    let wrapped = amount.text().parse::<u64>().ok().map(u64::cast_signed);
+    let whole = wrapped.unwrap_or_else(|| quantity.to_whole());
+    if whole < 0 {
+        errors.push(Error::invalid(&amount.path, whole, "must be a valid resource quantity"));
     }
     if quantity.is_negative() || quantity.is_zero() {
         errors.push(amount.invalid("must be greater than zero"));
@@ -167,19 +184,40 @@ fn amount(amount: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 fn sources(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    let mut sources = SOURCES.iter().filter(|(name, _)| spec.field(name).is_present());
-    match sources.next() {
-        None => errors.push(spec.required("must specify a volume type")),
-        Some(("hostPath", _)) => {
-            let path = spec.at(&["hostPath", "path"]);
-            rules::required(&path, errors);
-            rules::no_backsteps(&path, errors);
+    check_sources(spec, spec.field("nodeAffinity").is_present(), errors);
+}
+
+/// Upstream does not look at the nodes of an inline volume, which must not name any.
+fn inline_sources(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    check_sources(spec, false, errors);
+}
+
+/// Checks that there is one source, and checks it. A local volume must say on which nodes it is.
+fn check_sources(spec: &Field<'_>, has_nodes: bool, errors: &mut Vec<Error>) {
+    let sources: Vec<_> = SOURCES.iter().filter(|(name, _)| spec.field(name).is_present()).collect();
+    if sources.is_empty() {
+        errors.push(spec.required("must specify a volume type"));
+    }
+    for (index, (source, blamed)) in sources.iter().enumerate() {
+        // Upstream counts a flex volume, but never as one too many.
+        if index == 0 || *source == "flexVolume" {
+            check_of_volume(spec, source, errors);
+        } else {
+            errors.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
         }
-        Some(_) => {}
     }
-    for (_, blamed) in sources {
-        errors.push(Error::forbidden(&spec.path.child(blamed), "may not specify more than 1 volume type"));
+    if sources.first().is_some_and(|(source, _)| *source == "local") && !has_nodes {
+        errors.push(spec.field("nodeAffinity").required("Local volume requires node affinity"));
     }
+    let policy = spec.field("persistentVolumeReclaimPolicy");
+    if policy.text() == "Recycle" && is_root(spec.at(&["hostPath", "path"]).text()) {
+        errors.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
+    }
+}
+
+/// Whether a path leads to the root of a file system.
+fn is_root(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "." | ".."))
 }
 
 /// Validates the volume attributes class, which only CSI volumes have.
@@ -193,26 +231,17 @@ fn attributes(spec: &Field<'_>, errors: &mut Vec<Error>) {
 /// The rules of an inline spec in another object: it must be a CSI volume, and must not be claimed.
 pub const INLINE: &[Rule] = &[
     Rule::new("capacity", Check::Forbidden(NOT_INLINE)).unless_empty(),
-    Rule::new("claimRef", Check::Forbidden(NOT_INLINE)).unless_empty(),
-    Rule::new("nodeAffinity", Check::Forbidden(NOT_INLINE)).unless_empty(),
+    Rule::new("claimRef", Check::Forbidden(NOT_INLINE)).if_present(),
+    Rule::new("nodeAffinity", Check::Forbidden(NOT_INLINE)).if_present(),
     Rule::new("storageClassName", Check::Forbidden(NOT_INLINE)).unless_empty(),
-    Rule::new("csi", Check::Rules(&[Rule::new("driver", Check::By(driver_name)), Rule::required("volumeHandle", "")]))
-        .and_present("has to be specified in the context of inline volumes"),
-    Rule::new("", Check::By(csi_or_nothing)),
+    Rule::present("csi", "has to be specified in the context of inline volumes"),
+    Rule::new("", Check::By(inline_sources)),
     Rule::required("accessModes", ""),
     ACCESS_MODES,
     ONE_POD_ALONE,
-    Rule::new("volumeAttributesClassName", Check::Rules(ATTRIBUTES_CLASS)).if_present(),
-    Rule::new("", Check::By(attributes)),
     Rule::new("", Check::By(inline_options)),
 ];
 const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
-
-fn csi_or_nothing(spec: &Field<'_>, errors: &mut Vec<Error>) {
-    if spec.field("csi").is_absent() {
-        errors.push(spec.required("must specify a volume type"));
-    }
-}
 
 fn inline_options(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let (policy, mode) = (spec.field("persistentVolumeReclaimPolicy"), spec.field("volumeMode"));
@@ -248,7 +277,40 @@ fn class_kept(Change { new, old }: &Change<'_>, errors: &mut Vec<Error>) {
 /// An affinity may be added, not changed.
 fn affinity_unchanged(change: &Change<'_>, errors: &mut Vec<Error>) {
     if change.old.is_present() {
-        rules::immutable(&change.new, &change.old, errors);
+        let mut old = change.old.value.clone();
+        rename_keys(&mut old, change.new.value);
+        rules::immutable(&change.new, &Field { value: &old, ..change.old.clone() }, errors);
+    }
+}
+
+/// The keys of labels of nodes that have newer names.
+const RENAMED: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+];
+
+/// Gives the requirements of an affinity their newer keys where another one has them. An affinity may change so. Upstream takes an empty key,
+/// which is an error of its own, for the newer name of all other keys.
+fn rename_keys(old: &mut Value, new: &Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            if let (Some(Value::String(key)), Some(other)) =
+                (old.get_mut("key"), new.get("key").and_then(Value::as_str))
+            {
+                let newer = RENAMED.iter().find(|(older, _)| *older == key).map_or("", |(_, newer)| newer);
+                if newer == other {
+                    newer.clone_into(key);
+                }
+            }
+            for (name, old) in old.iter_mut() {
+                rename_keys(old, new.get(name).unwrap_or(&Value::Null));
+            }
+        }
+        (Value::Array(old), Value::Array(new)) => old.iter_mut().zip(new).for_each(|(old, new)| rename_keys(old, new)),
+        _ => {}
     }
 }
 

@@ -4,9 +4,10 @@ use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::quantity::round_up;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::storage::csi::driver_name;
-use crate::builtin::storage::persistent_volume;
+use crate::builtin::storage::{persistent_volume, volume_source};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
@@ -32,6 +33,7 @@ pub const KIND: Kind = Kind {
             Column::AGE,
         ],
         cells,
+        default,
         ..Version::V1
     }],
     status_leaves: &[
@@ -59,6 +61,14 @@ const ATTACHMENT: &[Rule] = &[
 
 const VOLUME_ERROR: &[Rule] =
     &[Rule::new("message", Check::By(message)), Rule::new("errorCode", Check::Within(0, i32::MAX as i64))];
+
+fn default(attachment: &mut Value) {
+    let inline = attachment.pointer_mut("/spec/source/inlineVolumeSpec");
+    if let Some(spec) = inline.and_then(Value::as_object_mut) {
+        round_up(spec, &["capacity"]);
+        volume_source::default(spec);
+    }
+}
 
 fn source(source: &Field<'_>, errors: &mut Vec<Error>) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";

@@ -5,6 +5,7 @@ use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::quantity::round_up;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::storage::persistent_volume::{ACCESS_MODES, ONE_POD_ALONE, access_modes};
@@ -38,6 +39,9 @@ pub const KIND: Kind = Kind {
         cells,
         default: |claim| {
             if let Some(spec) = object_at(claim, &["spec"]) {
+                for amounts in [&["resources", "limits"], &["resources", "requests"]] {
+                    round_up(spec, amounts);
+                }
                 unless_set(spec, "volumeMode", "Filesystem");
             }
             if let Some(status) = object_at(claim, &["status"]) {
@@ -51,7 +55,13 @@ pub const KIND: Kind = Kind {
         join_sources(claim, &Value::Null);
     },
     prepare_update: join_sources,
-    validate: &[Rule::new("spec", Check::Rules(SPEC)), Rule::new("", Check::Change(update)).on_update()],
+    validate: &[
+        Rule::new("spec", Check::Rules(SPEC)),
+        Rule::new("", Check::Change(update)).on_update(),
+        // Upstream omits `spec` from this path.
+        Rule::new("spec.volumeMode", Check::Immutable).blaming("volumeMode"),
+    ],
+    warnings: |claim, _| fractions(claim),
     validate_status: &[
         Rule::new("status.capacity.*", Check::NotNegativeQuantity),
         Rule::new("status.allocatedResourceStatuses", Check::By(resize_states)),
@@ -76,6 +86,17 @@ pub const SPEC: &[Rule] = &[
     Rule::new("dataSourceRef.namespace", Check::Format(name::dns1123_label)).unless_empty(),
     Rule::new("", Check::By(sources)),
 ];
+
+/// Warns about amounts with a fraction of a byte.
+fn fractions(claim: &Value) -> Vec<String> {
+    let resources = Field::root(claim).field("spec").field("resources");
+    let amounts = ["requests", "limits"].map(|list| resources.field(list).key("storage"));
+    let is_fraction = |amount: &&Field<'_>| Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole());
+    let warn = |amount: &Field<'_>| {
+        format!("{}: fractional byte value {:?} is invalid, must be an integer", amount.path, amount.text())
+    };
+    amounts.iter().filter(is_fraction).map(warn).collect()
+}
 
 /// Upstream omits `requests` from the path.
 fn storage(resources: &Field<'_>, errors: &mut Vec<Error>) {
@@ -245,7 +266,8 @@ fn cells(claim: &Value, now: Timestamp) -> Vec<Value> {
     let phase = if is_deleting { Value::from("Terminating") } else { cells::text(claim, &["status", "phase"]) };
     let has_volume = str_at(claim, &["spec", "volumeName"]).is_some_and(|name| !name.is_empty());
     let (capacity, modes) = if has_volume {
-        (cells::text(claim, &["status", "capacity", "storage"]), access_modes(claim, "status"))
+        let storage = str_at(claim, &["status", "capacity", "storage"]);
+        (Value::from(storage.unwrap_or("0")), access_modes(claim, "status"))
     } else {
         (Value::from(""), String::new())
     };

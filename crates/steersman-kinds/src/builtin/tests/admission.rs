@@ -30,7 +30,7 @@ fn a_webhook_gets_its_defaults() {
             (&json!("Fail"), &json!("Equivalent"), &json!(10), &json!("*"))
         );
         assert_eq!(one.get("reinvocationPolicy").and_then(Value::as_str), reinvocation);
-        assert!(subject.strategy().warnings(subject.version(), &made).is_empty());
+        assert!(subject.strategy().warnings(subject.version(), &made, &Value::Null).is_empty());
     }
 }
 

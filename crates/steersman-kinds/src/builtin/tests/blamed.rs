@@ -56,7 +56,6 @@ fn what_a_pod_says_beside_its_containers_is_checked() {
     for (fields, want) in [
         (json!({"overhead": {"a b": "1"}}), "template.spec.overhead.limits[a b]"),
         (json!({"hostNetwork": true, "hostnameOverride": "a"}), "template.spec.hostnameOverride"),
-        (json!({"resources": {"claims": [{"name": "a"}]}}), "template.spec.resources.claims"),
         (json!({"securityContext": {"seLinuxChangePolicy": "x"}}), "template.spec.securityContext.seLinuxChangePolicy"),
         (json!({"os": {"name": "x"}}), "template.spec.os"),
     ] {
@@ -387,6 +386,21 @@ fn secrets_and_resources_of_an_ingress_have_names() {
 }
 
 #[test]
+fn an_ingress_may_keep_an_invalid_name_of_a_secret() {
+    let ingresses = Subject::of("networking.k8s.io", "Ingress");
+    let backend = json!({"service": {"name": "s", "port": {"number": 1}}});
+    let valid = ingresses
+        .created(json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": backend, "tls": [{"secretName": "a"}]}}));
+    let mut invalid = valid.clone();
+    invalid["spec"]["tls"][0]["secretName"] = json!("A");
+    let renamed = |old: &Value| {
+        fields(&ingresses.update(Endpoint::Main, old, |one| one["spec"]["tls"][0]["secretName"] = json!("B")).1)
+    };
+    assert_eq!(renamed(&invalid), [""; 0]);
+    assert_eq!(renamed(&valid), ["spec.tls[0].secretName"]);
+}
+
+#[test]
 fn users_of_the_host_and_of_a_pod_exclude_what_needs_the_others() {
     let spec = |fields: Value| blamed("", "PodTemplate", pod_template(fields));
     let host = json!({"hostUsers": false, "hostNetwork": true, "hostPID": true, "hostIPC": true});
@@ -397,4 +411,340 @@ fn users_of_the_host_and_of_a_pod_exclude_what_needs_the_others() {
     };
     assert_eq!(unmasked(json!(false)), [""; 0]);
     assert_eq!(unmasked(json!(null)), ["template.spec.containers[0].securityContext.procMount"]);
+}
+
+#[test]
+fn resources_of_a_pod_as_a_whole_are_checked() {
+    let pod = |fields: Value| blamed("", "PodTemplate", pod_template(fields));
+    assert_eq!(pod(json!({"resources": {"requests": {"a": "1"}}})), ["template.spec.resources.requests[a]"]);
+    assert_eq!(pod(json!({"resources": {"limits": {"storage": "1"}}})), ["template.spec.resources.limits[storage]"]);
+    assert_eq!(pod(json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}})), [] as [&str; 0]);
+    let container =
+        json!([{"name": "c", "image": "i", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]);
+    assert_eq!(
+        pod(json!({"resources": {"claims": [{"name": "a"}]}})),
+        ["template.spec.resources.claims", "template.spec.resources.claims[0]"]
+    );
+    assert_eq!(
+        pod(json!({"containers": container, "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}})),
+        ["template.spec.resources.containers[0][cpu].limits", "template.spec.resources.requests[cpu]"]
+    );
+}
+
+#[test]
+fn huge_pages_are_requested_in_whole_pages() {
+    let container = json!([{"name": "c", "image": "i", "resources": {"requests": {"hugepages-2Mi": "1500m"}}}]);
+    assert_eq!(
+        blamed("", "PodTemplate", pod_template(json!({"containers": container}))),
+        [
+            "template.spec.containers[0].resources",
+            "template.spec.containers[0].resources.limits",
+            "template.spec.containers[0].resources.requests[hugepages-2Mi]",
+        ]
+    );
+}
+
+#[test]
+fn domains_that_are_searched_may_have_underscores_and_be_the_root() {
+    let blamed =
+        |searches: Value| blamed("", "PodTemplate", pod_template(json!({"dnsConfig": {"searches": searches}})));
+    assert_eq!(blamed(json!([".", "a.b.", "_tcp.a_b"])), [] as [&str; 0]);
+    assert_eq!(
+        blamed(json!(["a", "A", ""])),
+        ["template.spec.dnsConfig.searches[1]", "template.spec.dnsConfig.searches[2]"]
+    );
+}
+
+#[test]
+fn the_first_handler_of_a_probe_is_the_one_that_counts() {
+    let probe = json!({"grpc": {"port": 0}, "tcpSocket": {"port": "1"}});
+    let container = json!([{"name": "c", "image": "i", "readinessProbe": probe}]);
+    assert_eq!(
+        blamed("", "PodTemplate", pod_template(json!({"containers": container}))),
+        [
+            "template.spec.containers[0].readinessProbe.grpc",
+            "template.spec.containers[0].readinessProbe.tcpSocket.port",
+        ]
+    );
+}
+
+#[test]
+fn a_hook_sleeps_no_longer_than_the_pod_takes_to_end() {
+    let hooked = |seconds: i64| {
+        let hook = json!({"preStop": {"sleep": {"seconds": seconds}}});
+        let containers = json!([{"name": "c", "image": "i", "lifecycle": hook}]);
+        blamed("", "PodTemplate", pod_template(json!({"terminationGracePeriodSeconds": 20, "containers": containers})))
+    };
+    assert_eq!(hooked(20), [] as [&str; 0]);
+    assert_eq!(hooked(21), ["template.spec.containers[0].lifecycle.preStop.sleep"]);
+}
+
+#[test]
+fn what_a_pod_says_of_windows_is_checked() {
+    let options = |options: Value| {
+        let context = json!({"windowsOptions": options});
+        let containers = json!([{"name": "c", "image": "i", "securityContext": context}]);
+        blamed("", "PodTemplate", pod_template(json!({"containers": containers})))
+    };
+    let at = "template.spec.containers[0].securityContext.windowsOptions";
+    assert_eq!(options(json!({"gmsaCredentialSpecName": "a b"})), [format!("{at}.gmsaCredentialSpecName")]);
+    for user in ["", "a\\b\\c", "a\\", "..", "a:b", ".\\a"] {
+        assert_eq!(options(json!({"runAsUserName": user})), [format!("{at}.runAsUserName")], "{user}");
+    }
+    assert_eq!(options(json!({"runAsUserName": "DOMAIN\\user"})), [] as [&str; 0]);
+    assert_eq!(options(json!({"hostProcess": true})), ["template.spec.hostNetwork"]);
+}
+
+#[test]
+fn a_variable_from_a_file_names_an_empty_volume() {
+    let variable = json!({"name": "a", "valueFrom": {"fileKeyRef": {"key": "K", "path": "p", "volumeName": "v"}}});
+    let fields = |volumes: Value| {
+        let containers = json!([{"name": "c", "image": "i", "env": [variable]}]);
+        blamed("", "PodTemplate", pod_template(json!({"containers": containers, "volumes": volumes})))
+    };
+    let at = "template.spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName";
+    assert_eq!(fields(json!([])), [at]);
+    assert_eq!(fields(json!([{"name": "v", "hostPath": {"path": "/"}}])), [at]);
+    assert_eq!(fields(json!([{"name": "v", "emptyDir": {}}])), [] as [&str; 0]);
+}
+
+#[test]
+fn keys_of_labels_that_spread_pods_need_a_selector() {
+    let spread = |more: Value| {
+        let mut constraint = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+        constraint.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        blamed("", "PodTemplate", pod_template(json!({"topologySpreadConstraints": [constraint]})))
+    };
+    let at = "template.spec.topologySpreadConstraints[0].matchLabelKeys";
+    assert_eq!(spread(json!({"matchLabelKeys": ["a"]})), [at]);
+    assert_eq!(spread(json!({"matchLabelKeys": ["a b"], "labelSelector": {}})), [format!("{at}[0]")]);
+}
+
+#[test]
+fn keys_of_labels_in_an_affinity_are_in_one_of_its_lists_and_not_in_its_selector() {
+    let term = |more: Value| {
+        let mut term = json!({"topologyKey": "zone"});
+        term.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        let fields = blamed("", "PodTemplate", pod_template(json!({"affinity": affinity})));
+        let at = "template.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]";
+        fields.iter().map(|field| field.replace(at, "")).collect::<Vec<_>>()
+    };
+    assert_eq!(term(json!({"matchLabelKeys": ["a"]})), [".matchLabelKeys"]);
+    assert_eq!(term(json!({"mismatchLabelKeys": ["a b"], "labelSelector": {}})), [".mismatchLabelKeys[0]"]);
+    let both = json!({"matchLabelKeys": ["b", "a"], "mismatchLabelKeys": ["a"], "labelSelector": {}});
+    assert_eq!(term(both), [".matchLabelKeys[1]"]);
+    let expression = json!([{"key": "a", "operator": "Exists"}]);
+    let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": expression});
+    // Upstream omits the list from this path.
+    assert_eq!(term(json!({"matchLabelKeys": ["a"], "labelSelector": selector})), ["[0]"]);
+    assert_eq!(term(json!({"mismatchLabelKeys": ["a"], "labelSelector": selector})), [] as [&str; 0]);
+}
+
+#[test]
+fn the_base_of_a_generated_name_of_an_api_service_is_its_version_and_group() {
+    let fields = |base: &str| {
+        let metadata = json!({"name": "v1.example.com", "generateName": base});
+        let service = json!({"namespace": "n", "name": "s"});
+        let spec = json!({"group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1, "service": service});
+        blamed("apiregistration.k8s.io", "APIService", json!({"metadata": metadata, "spec": spec}))
+    };
+    assert_eq!(fields("v1.example.com"), [] as [&str; 0]);
+    assert_eq!(fields("v1.example.com-"), ["metadata.generateName"]);
+}
+
+#[test]
+fn a_stateful_set_gives_its_pods_their_names_whatever_the_template_says() {
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"hostname": "a/b", "containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"serviceName": "s", "selector": {"matchLabels": {"a": "b"}}, "template": template});
+    assert_eq!(blamed("apps", "StatefulSet", json!({"metadata": {"name": "s"}, "spec": spec})), [] as [&str; 0]);
+}
+
+#[test]
+fn endpoints_that_change_with_the_type_of_their_addresses_are_checked() {
+    let slices = Subject::of("discovery.k8s.io", "EndpointSlice");
+    let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": []});
+    let old = slices.created(slice);
+    let (_, errors) = slices.update(Endpoint::Main, &old, |slice| slice["addressType"] = json!("IPv6"));
+    assert_eq!(fields(&errors), ["addressType"]);
+    let (_, errors) = slices.update(Endpoint::Main, &old, |slice| {
+        slice["addressType"] = json!("IPv6");
+        slice["endpoints"][0]["hostname"] = json!("a");
+    });
+    assert_eq!(fields(&errors), ["addressType", "endpoints[0].addresses"]);
+}
+
+#[test]
+fn the_addresses_of_a_balancer_are_checked_where_there_is_one() {
+    let services = Subject::of("", "Service");
+    let old = services.created(json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}));
+    let (_, errors) = services.update(Endpoint::Status, &old, |service| {
+        service["status"]["loadBalancer"] = json!({"ingress": [{"hostname": "a.b", "ipMode": "VIP"}]});
+    });
+    assert_eq!(fields(&errors), ["status.loadBalancer.ingress"]);
+}
+
+#[test]
+fn the_claim_for_extended_resources_is_for_requests_of_the_containers() {
+    let pods = Subject::of("", "Pod");
+    let resources = json!({"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}});
+    let spec = json!({"containers": [{"name": "c", "image": "i", "resources": resources}]});
+    let pod = pods.created(json!({"metadata": {"name": "p"}, "spec": spec}));
+    let errors = |claim: &str, mappings: Value| {
+        let (_, errors) = pods.update(Endpoint::Status, &pod, |pod| {
+            pod["status"]["extendedResourceClaimStatus"] =
+                json!({"resourceClaimName": claim, "requestMappings": mappings});
+        });
+        let fields = fields(&errors);
+        fields.iter().map(|field| field.replace("status.extendedResourceClaimStatus", "")).collect::<Vec<_>>()
+    };
+    let mapping = |container: &str, resource: &str, request: &str| json!({"containerName": container, "resourceName": resource, "requestName": request});
+    let right = mapping("c", "example.com/gpu", "r");
+    assert_eq!(errors("claim", json!([right])), [] as [&str; 0]);
+    assert_eq!(errors("A", json!([])), [".requestMappings", ".resourceClaimName"]);
+    let wrong = json!([mapping("d", "example.com/gpu", "r"), mapping("c", "cpu", "A")]);
+    let at = |index: usize, field: &str| format!(".requestMappings[{index}].{field}");
+    let want = [at(0, "containerName"), at(1, "resourceName"), ".requestName".to_owned()];
+    assert_eq!(errors("c", wrong), want);
+    let twice = ["containerName", "requestName", "resourceName"].map(|field| at(1, field));
+    assert_eq!(errors("c", json!([right, right])), twice);
+}
+
+#[test]
+fn a_budget_of_disruptions_may_have_any_name_that_fits_into_a_path() {
+    let budget = |name: &str| {
+        let budgets = Subject::of("policy", "PodDisruptionBudget");
+        (budgets.strategy().name_faults(name).is_empty(), budgets.strategy().rules().validates_generate_name)
+    };
+    assert_eq!((budget("::1"), budget("a/b")), ((true, false), (false, false)));
+}
+
+#[test]
+fn each_reference_of_variables_needs_a_name() {
+    let sources = json!([{"configMapRef": {"name": "m"}, "secretRef": {}}]);
+    let containers = json!([{"name": "c", "image": "i", "envFrom": sources}]);
+    let at = "template.spec.containers[0].envFrom";
+    let fields = blamed("", "PodTemplate", pod_template(json!({"containers": containers})));
+    assert_eq!(fields, [at.to_owned(), format!("{at}[0].secretRef.name")]);
+}
+
+#[test]
+fn a_file_about_a_field_is_not_blamed_for_a_resource() {
+    let item =
+        json!({"path": "p", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}, "resourceFieldRef": {}});
+    let volumes = json!([{"name": "v", "downwardAPI": {"items": [item]}}]);
+    let fields = blamed("", "PodTemplate", pod_template(json!({"volumes": volumes})));
+    assert_eq!(fields, ["template.spec.volumes[0].downwardAPI"]);
+}
+
+#[test]
+fn a_job_without_the_newer_labels_goes_on_without_them() {
+    let jobs = Subject::of("batch", "Job");
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+    let template = json!({"metadata": {}, "spec": spec});
+    let mut job = jobs.create(json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"template": template}})).0;
+    let missing = |job: &Value| {
+        let (_, errors) = jobs.update(Endpoint::Main, job, |_| {});
+        fields(&errors).into_iter().filter(|field| field.contains(".labels[")).collect::<Vec<_>>()
+    };
+    assert_eq!(missing(&job), [] as [&str; 0]);
+    let labels = job["spec"]["template"]["metadata"]["labels"].as_object_mut().unwrap();
+    labels.retain(|label, _| !label.contains('/'));
+    assert_eq!(missing(&job), [] as [&str; 0]);
+    job["spec"]["template"]["metadata"]["labels"] = json!({});
+    let at = |label: &str| format!("spec.template.metadata.labels[{label}]");
+    assert_eq!(missing(&job), [at("controller-uid"), at("job-name")]);
+}
+
+#[test]
+fn an_amount_of_storage_with_the_highest_of_64_bits_is_negative_as_upstream() {
+    let fields = |amount: &str| {
+        let spec =
+            json!({"capacity": {"storage": amount}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/"}});
+        blamed("", "PersistentVolume", json!({"metadata": {"name": "v"}, "spec": spec}))
+    };
+    assert_eq!(fields("9223372036854775807"), [] as [&str; 0]);
+    assert_eq!(fields("9223372036854775808"), ["spec.capacity[storage]"]);
+}
+
+#[test]
+fn a_pod_without_a_service_account_has_no_token() {
+    let source = json!({"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}});
+    let volumes = json!([{"name": "v", "projected": {"sources": [source]}}]);
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+    let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+    assert_eq!(blamed("", "Pod", pod.clone()), ["spec.volumes[0].projected.sources[0].serviceAccountToken"]);
+    let mut named = pod;
+    named["spec"]["serviceAccountName"] = json!("a");
+    assert_eq!(blamed("", "Pod", named), [] as [&str; 0]);
+    assert_eq!(blamed("", "PodTemplate", pod_template(json!({"volumes": volumes}))), [] as [&str; 0]);
+}
+
+#[test]
+fn a_class_of_runtimes_has_a_name_if_it_is_given() {
+    let fields = blamed("", "PodTemplate", pod_template(json!({"runtimeClassName": ""})));
+    assert_eq!(fields, ["template.spec.runtimeClassName"]);
+}
+
+#[test]
+fn the_claims_of_a_pod_are_made_for_those_that_it_wants() {
+    let pods = Subject::of("", "Pod");
+    let claims = json!([{"name": "gpu", "resourceClaimName": "mine"}]);
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "resourceClaims": claims});
+    let pod = pods.created(json!({"metadata": {"name": "p"}, "spec": spec}));
+    let errors = |name: &str, claim: &str| {
+        let made = json!([{"name": name, "resourceClaimName": claim}]);
+        fields(&pods.update(Endpoint::Status, &pod, |pod| pod["status"]["resourceClaimStatuses"] = made).1)
+    };
+    assert_eq!(errors("gpu", "mine"), [] as [&str; 0]);
+    assert_eq!(errors("cpu", "mine"), ["status.resourceClaimStatuses[0].name"]);
+    assert_eq!(errors("gpu", "A"), ["status.resourceClaimStatuses[0].name"]);
+}
+
+#[test]
+fn a_load_balancer_of_an_ingress_has_addresses_and_names() {
+    let ingresses = Subject::of("networking.k8s.io", "Ingress");
+    let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+    let ingress = ingresses.created(json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": backend}}));
+    let errors = |address: Value| {
+        let (_, errors) = ingresses.update(Endpoint::Status, &ingress, |ingress| {
+            ingress["status"]["loadBalancer"]["ingress"] = json!([address]);
+        });
+        let fields = fields(&errors);
+        fields.iter().map(|field| field.replace("status.loadBalancer.ingress[0]", "")).collect::<Vec<_>>()
+    };
+    assert_eq!(errors(json!({"ip": "1.2.3.4", "hostname": "a.example.com"})), [] as [&str; 0]);
+    assert_eq!(errors(json!({"ip": "a", "hostname": "a-"})), [".hostname", ".ip"]);
+    assert_eq!(errors(json!({"hostname": "1.2.3.4"})), [".hostname"]);
+    let path = json!([{"http": {"paths": [{}]}}]);
+    let untyped = json!({"metadata": {"name": "i"}, "spec": {"rules": path}});
+    assert_eq!(blamed("networking.k8s.io", "Ingress", untyped), ["spec.rules[0].http.paths[0].pathType"]);
+}
+
+#[test]
+fn an_event_of_its_own_group_has_finalizers_like_other_objects() {
+    let event = json!({
+        "metadata": {"name": "e", "namespace": "default", "finalizers": ["hold", "orphan", "example.com/hold"]},
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "example.com/c", "reportingInstance": "i",
+        "action": "a", "reason": "r", "type": "Normal",
+    });
+    assert_eq!(blamed("events.k8s.io", "Event", event), ["metadata.finalizers[0]"]);
+}
+
+#[test]
+fn the_nodes_of_a_volume_stay_but_for_newer_names_of_labels() {
+    let volumes = Subject::of("", "PersistentVolume");
+    let affinity = |key: &str| {
+        let expression = json!({"key": key, "operator": "In", "values": ["a"]});
+        json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}})
+    };
+    let errors = |before: &str, after: &str| {
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/"}, "nodeAffinity": affinity(before)});
+        let volume = volumes.created(json!({"metadata": {"name": "v"}, "spec": spec}));
+        fields(&volumes.update(Endpoint::Main, &volume, |volume| volume["spec"]["nodeAffinity"] = affinity(after)).1)
+    };
+    assert_eq!(errors("beta.kubernetes.io/os", "kubernetes.io/os"), [] as [&str; 0]);
+    assert_eq!(errors("kubernetes.io/os", "beta.kubernetes.io/os"), ["nodeAffinity"]);
+    assert_eq!(errors("zone", "rack"), ["nodeAffinity"]);
+    assert_eq!(errors("zone", ""), ["spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key"]);
 }

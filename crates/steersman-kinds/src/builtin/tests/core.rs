@@ -340,7 +340,7 @@ fn an_endpoint_slice_keeps_its_family_and_counts_its_labels_as_a_change() {
         &["endpoints[0].addresses[0]: Invalid value: \"a\": should be a domain with at least two segments separated by dots"],
     );
     assert_eq!(
-        slices.strategy().warnings(slices.version(), &names),
+        slices.strategy().warnings(slices.version(), &names, &Value::Null),
         ["spec.addressType: FQDN endpoints are deprecated"]
     );
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::builtin;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::rule::{self, Check, Rule, When};
+use crate::builtin::storage::volume_source;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -36,11 +37,13 @@ const CALLED: &[(&[&str], &[Rule])] = &[
     (&["flowcontrol.v1.QueuingConfiguration"], cluster::flow::level::QUEUING),
     (&["flowcontrol.v1.ServiceAccountSubject"], cluster::flow::schema::ACCOUNT),
     (&["core.v1.Taint"], cluster::node::validate::TAINT),
+    (&["networking.v1.IngressTLS"], network::ingress::SECRET),
     (&["discovery.v1.EndpointSlice"], network::endpoint_slice::SLICE),
     (&["discovery.v1.Endpoint"], network::endpoint_slice::ENDPOINT),
     (&["core.v1.Endpoints"], network::endpoints::ENDPOINTS),
     (&["core.v1.EndpointPort"], network::endpoints::PORT),
     (&["core.v1.ServiceSpec"], network::service::validate::FAMILIES),
+    (&["core.v1.LoadBalancerIngress"], network::service::validate::INGRESS),
     (
         &["resource.v1.DeviceAllocationConfiguration", "resource.v1.DeviceClaimConfiguration"],
         pods::device::CONFIGURATION,
@@ -65,11 +68,41 @@ const CALLED: &[(&[&str], &[Rule])] = &[
     (&["core.v1.TopologySpreadConstraint"], pods::pod::scheduling::DOMAINS),
     (&["core.v1.PodSpec"], pods::pod::security::MASKED),
     (&["core.v1.SecurityContext"], pods::pod::security::CONTAINER),
-    (&["core.v1.ConfigMapVolumeSource", "core.v1.SecretVolumeSource"], pods::pod::volume_source::FILES),
+    (&["core.v1.ConfigMapVolumeSource"], pods::pod::volume_source::CONFIG_MAP),
     (&["core.v1.DownwardAPIVolumeSource"], pods::pod::volume_source::DOWNWARD),
-    (&["core.v1.HostPathVolumeSource"], pods::pod::volume_source::HOST_PATH),
+    (&["core.v1.EphemeralVolumeSource"], pods::pod::volume_source::EPHEMERAL),
+    (&["core.v1.GitRepoVolumeSource"], pods::pod::volume_source::GIT_REPO),
+    (&["core.v1.PersistentVolumeClaimVolumeSource"], pods::pod::volume_source::CLAIM),
     (&["core.v1.ProjectedVolumeSource"], pods::pod::volume_source::PROJECTED_MODE),
-    (&["core.v1.StorageOSVolumeSource"], pods::pod::volume_source::STORAGE_OS),
+    (&["core.v1.SecretVolumeSource"], pods::pod::volume_source::SECRET),
+    (&["core.v1.AWSElasticBlockStoreVolumeSource"], volume_source::BLOCK_STORE),
+    (&["core.v1.AzureDiskVolumeSource"], volume_source::AZURE_DISK),
+    (&["core.v1.AzureFileVolumeSource", "core.v1.AzureFilePersistentVolumeSource"], volume_source::AZURE_FILE),
+    (&["core.v1.AzureFilePersistentVolumeSource"], volume_source::AZURE_FILE_OF_VOLUME),
+    (&["core.v1.CephFSVolumeSource", "core.v1.CephFSPersistentVolumeSource"], volume_source::CEPH_FS),
+    (&["core.v1.CinderVolumeSource"], volume_source::CINDER_OF_POD),
+    (&["core.v1.CinderPersistentVolumeSource"], volume_source::CINDER_OF_VOLUME),
+    (&["core.v1.CSIVolumeSource"], volume_source::CSI_OF_POD),
+    (&["core.v1.CSIPersistentVolumeSource"], volume_source::CSI_OF_VOLUME),
+    (&["core.v1.FCVolumeSource"], volume_source::FIBRE_CHANNEL),
+    (&["core.v1.FlexVolumeSource", "core.v1.FlexPersistentVolumeSource"], volume_source::FLEX),
+    (&["core.v1.FlockerVolumeSource"], volume_source::FLOCKER),
+    (&["core.v1.GCEPersistentDiskVolumeSource"], volume_source::PERSISTENT_DISK),
+    (&["core.v1.GlusterfsVolumeSource", "core.v1.GlusterfsPersistentVolumeSource"], volume_source::GLUSTER_FS),
+    (&["core.v1.GlusterfsPersistentVolumeSource"], volume_source::GLUSTER_FS_OF_VOLUME),
+    (&["core.v1.HostPathVolumeSource"], volume_source::HOST_PATH),
+    (&["core.v1.ISCSIVolumeSource"], volume_source::ISCSI_OF_POD),
+    (&["core.v1.ISCSIPersistentVolumeSource"], volume_source::ISCSI_OF_VOLUME),
+    (&["core.v1.LocalVolumeSource"], volume_source::LOCAL),
+    (&["core.v1.NFSVolumeSource"], volume_source::NFS),
+    (&["core.v1.PhotonPersistentDiskVolumeSource"], volume_source::PHOTON),
+    (&["core.v1.PortworxVolumeSource"], volume_source::PORTWORX),
+    (&["core.v1.QuobyteVolumeSource"], volume_source::QUOBYTE),
+    (&["core.v1.RBDVolumeSource", "core.v1.RBDPersistentVolumeSource"], volume_source::RBD),
+    (&["core.v1.ScaleIOVolumeSource", "core.v1.ScaleIOPersistentVolumeSource"], volume_source::SCALE_IO),
+    (&["core.v1.StorageOSVolumeSource"], volume_source::STORAGE_OS_OF_POD),
+    (&["core.v1.StorageOSPersistentVolumeSource"], volume_source::STORAGE_OS_OF_VOLUME),
+    (&["core.v1.VsphereVirtualDiskVolumeSource"], volume_source::VSPHERE),
     (&["core.v1.PersistentVolumeSpec"], builtin::storage::persistent_volume::INLINE),
     (&["autoscaling.v2.CrossVersionObjectReference"], builtin::workloads::autoscaler::validate::REFERENCE),
     (&["autoscaling.v2.ContainerResourceMetricSource"], builtin::workloads::autoscaler::validate::CONTAINER),
@@ -187,7 +220,7 @@ fn all_rows() -> Vec<Found<'static>> {
 /// The rows of all kinds, and the errors of those about a field that does not exist.
 fn followed() -> (Vec<Found<'static>>, Vec<String>) {
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
-    for kind in kinds(true) {
+    for kind in kinds(Edition::WithInitializers) {
         let others = [kind.validate_status, kind.validate_resize, kind.validate_other.unwrap_or_default()];
         for rules in [kind.validate].into_iter().chain(others) {
             follow(rules, Place::of(kind.internal_definition()), &Holder::default(), &mut found, &mut wrong);

@@ -26,7 +26,7 @@ fn a_csi_driver_gets_its_defaults_and_a_warning_about_tokens() {
         cells(&drivers, &driver)[1..7],
         ["true", "false", "false", r#""a""#, "false", r#""Persistent""#].map(read)
     );
-    assert_eq!(drivers.strategy().warnings(drivers.version(), &driver).len(), 1);
+    assert_eq!(drivers.strategy().warnings(drivers.version(), &driver, &Value::Null).len(), 1);
     let (changed, errors) = drivers.update(Endpoint::Main, &driver, |driver| {
         driver["spec"]["attachRequired"] = json!(false);
         driver["spec"]["storageCapacity"] = json!(true);
@@ -131,7 +131,33 @@ fn an_attachment_is_of_one_volume_and_its_status_has_a_path_of_its_own() {
     }}));
     let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
     let inline = |field: &str| format!("spec.source.inlineVolumeSpec{field}");
-    assert_eq!(fields, [inline(".capacity"), inline(".csi"), inline("")]);
+    assert_eq!(fields, [inline(".capacity"), inline(".csi")]);
+}
+
+#[test]
+fn an_inline_volume_is_one_of_a_driver_and_nothing_besides() {
+    let attachments = Subject::of("storage.k8s.io", "VolumeAttachment");
+    let create = |more: Value| {
+        let mut inline = json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": "d", "volumeHandle": "h"}});
+        inline.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let source = json!({"inlineVolumeSpec": inline});
+        attachments.create(json!({"spec": {"attacher": "d", "nodeName": "n", "source": source}}))
+    };
+    let fields = |more: Value| {
+        let (_, errors) = create(more);
+        let names = errors.iter().map(|error| error.field.replace("spec.source.inlineVolumeSpec", ""));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(fields(json!({})), [] as [&str; 0]);
+    assert_eq!(fields(json!({"claimRef": {}})), [".claimRef"]);
+    assert_eq!(fields(json!({"nodeAffinity": {}})), [".nodeAffinity"]);
+    assert_eq!(fields(json!({"nfs": {"server": "s", "path": "/"}})), [".csi"]);
+    assert_eq!(fields(json!({"nfs": {"server": "s", "path": "a"}})), [".nfs.path", ".csi"]);
+    // Upstream does not look at the name of a class that an inline volume has.
+    assert_eq!(fields(json!({"volumeAttributesClassName": "A b"})), [] as [&str; 0]);
+    let (attachment, _) = create(json!({"rbd": {"monitors": ["m"], "image": "i"}, "hostPath": {"path": "/"}}));
+    let inline = &attachment["spec"]["source"]["inlineVolumeSpec"];
+    assert_eq!((&inline["rbd"]["pool"], &inline["hostPath"]["type"]), (&json!("rbd"), &json!("")));
 }
 
 #[test]

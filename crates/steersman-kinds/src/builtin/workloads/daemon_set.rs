@@ -46,6 +46,12 @@ pub const KIND: Kind = Kind {
         ],
         cells,
         annotations: &[TEMPLATE_GENERATION],
+        conversion_fault: |set| {
+            let count = str_at(set, &["metadata", "annotations", TEMPLATE_GENERATION])?;
+            let is_number = count.parse::<i64>().is_ok();
+            let fault = || format!("the annotation {TEMPLATE_GENERATION} is {count:?}, want a whole number of 64 bits");
+            (!is_number).then(fault)
+        },
         default,
         ..Version::V1
     }],
@@ -59,6 +65,8 @@ pub const KIND: Kind = Kind {
     },
     prepare_create: |object| set_template_generation(object, 1),
     prepare_update,
+    // The internal form has the number in its spec, which such a write does not change.
+    prepare_status: |new, old| set_template_generation(new, template_generation(old)),
     validate: &[
         Rule::new("spec.minReadySeconds", Check::NotNegative),
         Rule::new("spec.revisionHistoryLimit", Check::NotNegative),
@@ -88,12 +96,14 @@ fn default(object: &mut Value) {
         unless_set(spec, "updateStrategy", json!({}));
         if let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) {
             unless_set(strategy, "type", "RollingUpdate");
-            if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+            let is_rolling = strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate");
+            if is_rolling {
                 unless_set(strategy, "rollingUpdate", json!({}));
-                if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
-                    unless_set(rolling, "maxUnavailable", 1);
-                    unless_set(rolling, "maxSurge", 0);
-                }
+            }
+            // The internal form always has both numbers, whether they are used or not.
+            if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
+                unless_set(rolling, "maxUnavailable", i64::from(is_rolling));
+                unless_set(rolling, "maxSurge", 0);
             }
         }
     }
@@ -106,11 +116,14 @@ fn set_template_generation(object: &mut Value, generation: i64) {
     }
 }
 
+fn template_generation(object: &Value) -> i64 {
+    let count = str_at(object, &["metadata", "annotations", TEMPLATE_GENERATION]);
+    count.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 fn prepare_update(new: &mut Value, old: &Value) {
-    let before = str_at(old, &["metadata", "annotations", TEMPLATE_GENERATION]);
-    let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(0);
     let is_changed = at(new, &["spec", "template"]) != at(old, &["spec", "template"]);
-    set_template_generation(new, before + i64::from(is_changed));
+    set_template_generation(new, template_generation(old) + i64::from(is_changed));
 }
 
 fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {

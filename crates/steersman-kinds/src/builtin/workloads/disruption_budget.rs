@@ -9,9 +9,9 @@ use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::strategy::Rules;
 use jiff::Timestamp;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::at;
+use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {
     group: "policy",
@@ -36,9 +36,11 @@ pub const KIND: Kind = Kind {
     rules: Rules {
         updates_unconditionally: false,
         requires_qualified_finalizers: false,
+        validates_generate_name: false,
         validates_generate_name_on_update: false,
         ..RULES
     },
+    name_faults: name::path_segment,
     validate: &[
         Rule::new("spec", Check::By(one_amount)),
         Rule::new("spec.minAvailable", Check::By(amount)).if_present(),

@@ -1,11 +1,13 @@
 //! StatefulSet: pods with stable names and volumes, created and deleted in order.
 
+use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::int_or_percent;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
 use crate::builtin::storage::volume_claim;
@@ -15,7 +17,10 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{object_at, set_at};
+use steersman_machinery::value::{object_at, remove_at, set_at};
+
+/// A field behind a feature gate that is off by default: it is dropped, unless the old object has it.
+const MAX_UNAVAILABLE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
 
 pub const KIND: Kind = Kind {
     group: "apps",
@@ -46,6 +51,8 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
+    prepare_create: |set| _ = remove_at(set, &MAX_UNAVAILABLE),
+    prepare_update: |set, old| remove_unless_kept(set, old, &MAX_UNAVAILABLE),
     validate: &[
         Rule::new("spec.volumeClaimTemplates[].spec", Check::Rules(volume_claim::SPEC)).on_create(),
         Rule::new(
@@ -81,9 +88,12 @@ fn default(object: &mut Value) {
         unless_set(policy, "whenScaled", "Retain");
     }
     if let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) {
+        let is_typed = strategy.get("type").is_some_and(|kind| !kind.is_null());
         unless_set(strategy, "type", "RollingUpdate");
         if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
-            unless_set(strategy, "rollingUpdate", json!({}));
+            if !is_typed {
+                unless_set(strategy, "rollingUpdate", json!({}));
+            }
             if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
                 unless_set(rolling, "partition", 0);
             }
@@ -108,7 +118,17 @@ fn strategy(strategy: &Field<'_>, errors: &mut Vec<Error>) {
             errors.push(rolling.invalid("only allowed for updateStrategy 'RollingUpdate'"));
         }
         "OnDelete" => {}
-        "RollingUpdate" => Check::NotNegative.of(&rolling.field("partition"), errors),
+        "RollingUpdate" => {
+            Check::NotNegative.of(&rolling.field("partition"), errors);
+            let unavailable = rolling.field("maxUnavailable");
+            if unavailable.is_present() {
+                int_or_percent::validate(&unavailable, errors);
+                if int_or_percent::is_zero(unavailable.value) {
+                    errors.push(unavailable.invalid("cannot be 0"));
+                }
+                int_or_percent::at_most_all(&unavailable, errors);
+            }
+        }
         _ => errors.push(strategy.invalid("must be 'RollingUpdate' or 'OnDelete'")),
     }
 }
@@ -119,7 +139,12 @@ fn is_management_policy(text: &str) -> bool {
 
 fn selector_and_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     workload::validate_selector(spec, "statefulset", errors);
-    let with_claims = with_claims(spec);
+    let mut with_claims = with_claims(spec);
+    // The loop gives each pod its own.
+    if let Some(pod) = object_at(&mut with_claims, &["template", "spec"]) {
+        pod.remove("hostname");
+        pod.remove("subdomain");
+    }
     let object = Value::Object([("spec".to_owned(), with_claims)].into_iter().collect());
     let selector = spec.field("selector");
     if selector::is_valid(&selector) {

@@ -6,7 +6,7 @@ use crate::crd::custom::columns::Columns;
 use crate::crd::custom::scale;
 use crate::crd::rules::Rules;
 use crate::crd::status::stored;
-use crate::crd::text;
+use crate::crd::{flag, text};
 use crate::projection::Projection;
 use crate::strategy::{self, DecodeError, Effort, Endpoint, Strategy};
 use jiff::Timestamp;
@@ -51,11 +51,16 @@ impl Objects {
         definition: &Value,
         versions: Vec<Compiled>,
         storage: usize,
-        preserves: bool,
         converter: Option<Arc<dyn Converter>>,
     ) -> Objects {
-        let group = text(definition, &["spec", "group"]).into();
-        Objects { group, versions, storage, preserves, is_pristine: stored::are_current(definition), converter }
+        Objects {
+            group: text(definition, &["spec", "group"]).into(),
+            versions,
+            storage,
+            preserves: flag(definition, &["spec", "preserveUnknownFields"]),
+            is_pristine: stored::are_current(definition),
+            converter,
+        }
     }
 
     fn compiled(&self, name: &str) -> Option<&Compiled> {
@@ -118,7 +123,7 @@ impl Strategy for Objects {
         self.converter.as_deref()
     }
 
-    fn settle(&self, version: &Version, mut converted: Value) -> Result<Value, budget::Error> {
+    fn decode_converted(&self, version: &Version, mut converted: Value) -> Result<Value, budget::Error> {
         self.prune(&version.schema, &mut converted);
         complete(&version.schema, &mut converted)?;
         repair_generation(&mut converted);

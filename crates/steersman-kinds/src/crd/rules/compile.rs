@@ -92,7 +92,7 @@ impl Node {
 pub(super) fn property_decl<'d>(decl: &'d DeclType, name: &str, property: &Schema) -> Option<Cow<'d, DeclType>> {
     match escape(name) {
         Some(_) => decl.property(name).map(Cow::Borrowed),
-        None => DeclType::from_schema(property, property.embedded_resource).map(Cow::Owned),
+        None => DeclType::from_schema(property).map(Cow::Owned),
     }
 }
 

@@ -11,6 +11,7 @@ use steersman_machinery::budget::Budget;
 use steersman_machinery::field::{Error, Path};
 use steersman_schema::Schema;
 use steersman_schema::schema::{List, Type};
+use steersman_schema::structural::DefaultOf;
 
 /// The steps that evaluating takes for what costs one.
 const STEPS_PER_COST: usize = 4;
@@ -19,7 +20,7 @@ const STEPS_PER_COST: usize = 4;
 const DEAREST_MAX: usize = 4;
 
 /// A schema in a definition.
-pub(crate) struct Place<'p> {
+pub(crate) struct SchemaContext<'p> {
     pub path: &'p Path,
     /// The errors of its keywords: the rules of a schema are not compiled if a keyword in it has an error.
     pub keywords: &'p [Error],
@@ -30,12 +31,12 @@ pub(crate) struct Place<'p> {
 }
 
 /// The errors of all rules of a schema that is structural and whose defaults are valid.
-pub(crate) fn errors(schema: &Schema, place: &Place<'_>) -> Vec<Error> {
+pub(crate) fn errors(schema: &Schema, place: &SchemaContext<'_>) -> Vec<Error> {
     if !has_rules(schema) {
         return Vec::new();
     }
     let mut walk = Walk { place, errors: Vec::new(), total: 0, dearest: Vec::new() };
-    let decl = DeclType::from_schema(schema, true).map(Cow::Owned);
+    let decl = DeclType::from_resource_schema(schema).map(Cow::Owned);
     walk.schema(schema, &Here { path: Cow::Borrowed(place.path), decl, times: Some(1), no_old: None });
     if let Some(factor) = factor_over(walk.total, SCHEMA_COST_LIMIT) {
         for (_, path) in std::mem::take(&mut walk.dearest) {
@@ -54,7 +55,7 @@ pub(in crate::crd) fn judge_default(
     schema: &Schema,
     default: &Json,
     path: &Path,
-    is_resource: bool,
+    default_of: DefaultOf,
     cost: &mut Option<u64>,
     budget: &Budget,
 ) -> Vec<Error> {
@@ -63,8 +64,11 @@ pub(in crate::crd) fn judge_default(
     if !compiles_within(schema, budget) {
         return errors;
     }
-    let node = DeclType::from_schema(schema, is_resource).and_then(|decl| Node::compile(schema, &decl));
-    if let Some(node) = node {
+    let decl = match default_of {
+        DefaultOf::Field => DeclType::from_schema(schema),
+        DefaultOf::Resource => DeclType::from_resource_schema(schema),
+    };
+    if let Some(node) = decl.and_then(|decl| Node::compile(schema, &decl)) {
         let mut pass = Pass::new(Some(path), left, &mut errors);
         // The default is also the old value, so that transition rules are evaluated too.
         pass.object(&node, default, Some(default));
@@ -103,7 +107,7 @@ struct Here<'h> {
 }
 
 struct Walk<'w> {
-    place: &'w Place<'w>,
+    place: &'w SchemaContext<'w>,
     errors: Vec<Error>,
     /// The estimated cost of all rules together.
     total: u64,

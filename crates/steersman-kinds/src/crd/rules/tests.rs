@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use steersman_cel::{Activation, Environment, Meter, PER_CALL_LIMIT, Value as Cel};
 use steersman_machinery::budget::{Budget, Interrupt, Limits};
-use steersman_schema::structural;
+use steersman_schema::structural::{self, DefaultOf};
 
 fn rules(schema: &Value) -> Rules {
     Rules::new(structural::compile(schema))
@@ -206,7 +206,8 @@ fn naive(schema: &Value, value: &Value, path: &Path, found: &mut Vec<String>) {
         return;
     }
     let compiled = structural::compile(schema);
-    if let Some(decl) = DeclType::from_schema(&compiled, path.as_str().is_empty()) {
+    let declare = if path.as_str().is_empty() { DeclType::from_resource_schema } else { DeclType::from_schema };
+    if let Some(decl) = declare(&compiled) {
         let environment = Environment::new().declare("self", decl.clone());
         for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let program = environment.compile(rule["rule"].as_str().unwrap()).unwrap();
@@ -265,7 +266,7 @@ proptest! {
 
 fn found(schema: &Value, is_unchanged: bool) -> Vec<String> {
     let path = Path::new("s");
-    let place = Place { path: &path, keywords: &[], is_unchanged, budget: &Budget::unlimited() };
+    let place = SchemaContext { path: &path, keywords: &[], is_unchanged, budget: &Budget::unlimited() };
     errors(&structural::compile(schema), &place).iter().map(Error::to_string).collect()
 }
 
@@ -291,7 +292,7 @@ fn rules_are_not_compiled_where_a_keyword_is_wrong_at_or_below_them() {
         "ab": {"type": "string", "x-kubernetes-validations": rule("nonsense")}}));
     let path = Path::new("s");
     let keywords = [Error::forbidden(&Path::new("s.properties[a].uniqueItems"), "")];
-    let place = Place { path: &path, keywords: &keywords, is_unchanged: false, budget: &Budget::unlimited() };
+    let place = SchemaContext { path: &path, keywords: &keywords, is_unchanged: false, budget: &Budget::unlimited() };
     let found = errors(&structural::compile(&schema), &place);
     let fields: Vec<&str> = found.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(fields, ["s.properties[ab].x-kubernetes-validations[0].rule"]);
@@ -310,14 +311,14 @@ fn all_defaults_of_a_schema_share_a_budget() {
     let schema = structural::compile(&json!({"type": "integer", "x-kubernetes-validations": rule("self > 5")}));
     let mut budget = Some(OBJECT_BUDGET);
     let path = Path::new("d");
-    let errors = judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited());
+    let errors = judge_default(&schema, &json!(3), &path, DefaultOf::Field, &mut budget, &Budget::unlimited());
     assert_eq!(errors[0].to_string(), "d: Invalid value: 3: failed rule: self > 5");
     assert!(budget.is_some_and(|left| left < OBJECT_BUDGET));
     budget = Some(0);
-    let errors = judge_default(&schema, &json!(7), &path, false, &mut budget, &Budget::unlimited());
+    let errors = judge_default(&schema, &json!(7), &path, DefaultOf::Field, &mut budget, &Budget::unlimited());
     assert!(errors[0].to_string().contains("running out of cost budget"), "{errors:?}");
     assert_eq!(
-        (judge_default(&schema, &json!(3), &path, false, &mut budget, &Budget::unlimited()), budget),
+        (judge_default(&schema, &json!(3), &path, DefaultOf::Field, &mut budget, &Budget::unlimited()), budget),
         (Vec::new(), None)
     );
 }
@@ -348,7 +349,7 @@ fn compiling_the_rules_of_a_definition_is_charged() {
     let schema = structural::compile(&json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": rules}));
     let limits = Limits { steps_max: 10_000_000, ..Limits::default() };
     let (path, budget) = (Path::new("s"), Budget::new(limits, Interrupt::default()));
-    let place = Place { path: &path, keywords: &[], is_unchanged: false, budget: &budget };
+    let place = SchemaContext { path: &path, keywords: &[], is_unchanged: false, budget: &budget };
     errors(&schema, &place);
     // Not all of them: the budget is exceeded before.
     assert!(budget.is_exceeded());

@@ -15,14 +15,25 @@ pub(in crate::crd) struct Condition {
     pub message: String,
 }
 
+/// The status of a condition to be set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::crd) enum ConditionStatus {
+    False,
+    True,
+}
+
 impl Condition {
     pub(in crate::crd) fn new(
         kind: &'static str,
-        holds: bool,
+        status: ConditionStatus,
         reason: &'static str,
         message: impl Into<String>,
     ) -> Condition {
-        Condition { kind, status: if holds { "True" } else { "False" }, reason, message: message.into() }
+        let status = match status {
+            ConditionStatus::False => "False",
+            ConditionStatus::True => "True",
+        };
+        Condition { kind, status, reason, message: message.into() }
     }
 }
 

@@ -5,7 +5,7 @@
 //! anyway, but every object must be converted for them, which rewriting the stored objects avoids. Upstream does not
 //! have the condition. It is only valid for the generation in its `observedGeneration`.
 
-use crate::crd::status::condition::{self, Condition};
+use crate::crd::status::condition::{self, Condition, ConditionStatus};
 use crate::crd::{flag, text, texts, versions};
 use jiff::Timestamp;
 use serde_json::json;
@@ -52,12 +52,14 @@ fn observed(definition: &Value) -> Option<i64> {
 /// Once it is completed, all objects are stored in the storage version, and `storedVersions` is updated.
 pub fn set_rewriting(definition: &mut Value, rewriting: &Rewriting, now: Timestamp) {
     let generation = generation(definition);
-    let of = |holds, reason, message| Condition::new(CONDITION, holds, reason, message);
+    let of = |status, reason, message| Condition::new(CONDITION, status, reason, message);
     let condition = match rewriting {
-        Rewriting::Completed => of(true, "Completed", "all stored objects have the form of this generation".to_owned()),
-        Rewriting::Failed(why) => of(false, "Failed", why.clone()),
+        Rewriting::Completed => {
+            of(ConditionStatus::True, "Completed", "all stored objects have the form of this generation".to_owned())
+        }
+        Rewriting::Failed(why) => of(ConditionStatus::False, "Failed", why.clone()),
         Rewriting::InProgress { checked, total } => {
-            of(false, "InProgress", format!("{checked} of {total} stored objects have been checked"))
+            of(ConditionStatus::False, "InProgress", format!("{checked} of {total} stored objects have been checked"))
         }
     };
     if object_at(definition, &["status"]).is_none() {

@@ -1,7 +1,7 @@
 //! Validation of `spec.conversion`, with the field names of `v1beta1` in errors.
 
 use crate::crd::ca_bundle;
-use crate::crd::{text, texts};
+use crate::crd::{flag, text, texts};
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::value::at;
@@ -10,11 +10,15 @@ use steersman_machinery::{Value, field, name};
 /// The ConversionReview versions that the server supports.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-pub(super) fn errors(conversion: &Value, preserves: bool, path: &field::Path) -> Vec<field::Error> {
+/// The errors of the conversion of a definition's spec, if it has one.
+pub(super) fn errors(spec: &Value, path: &field::Path) -> Vec<field::Error> {
+    let Some(conversion) = spec.get("conversion").filter(|conversion| !conversion.is_null()) else {
+        return Vec::new();
+    };
     let mut errors = Vec::new();
     let strategy = text(conversion, &["strategy"]);
     let strategy_path = path.child("strategy");
-    if strategy != "None" && preserves {
+    if strategy != "None" && flag(spec, &["preserveUnknownFields"]) {
         let detail = "must be None if spec.preserveUnknownFields is true";
         errors.push(field::Error::invalid(&strategy_path, strategy, detail));
     }

@@ -2,7 +2,7 @@
 
 use crate::Value;
 use crate::kinds::pod::qos;
-use crate::kinds::quota::usage::Subject;
+use crate::kinds::quota::usage::CountedObject;
 use crate::value::{at, str_at};
 
 /// A scope of a quota, as a requirement.
@@ -35,11 +35,13 @@ pub fn scopes(quota: &Value) -> Vec<Scope<'_>> {
 }
 
 /// Whether an object is in all scopes of a quota; a quota without scopes matches every object.
-pub fn contains(subject: &Subject<'_>, object: &Value, quota: &Value) -> bool {
+pub fn contains(subject: &CountedObject<'_>, object: &Value, quota: &Value) -> bool {
     scopes(quota).iter().all(|scope| match subject {
-        Subject::Pod => contains_pod(scope, object),
-        Subject::Claim => scope.name == "VolumeAttributesClass" && contains_class(scope, attributes_class(object)),
-        Subject::Object { .. } | Subject::Service => false,
+        CountedObject::Pod => contains_pod(scope, object),
+        CountedObject::Claim => {
+            scope.name == "VolumeAttributesClass" && contains_class(scope, attributes_class(object))
+        }
+        CountedObject::Object { .. } | CountedObject::Service => false,
     })
 }
 
@@ -102,7 +104,7 @@ mod tests {
     #[track_caller]
     fn check(spec: Value, quota: Value, want: bool) {
         let pod = json!({ "spec": spec });
-        assert_eq!(contains(&Subject::Pod, &pod, &json!({ "spec": quota })), want, "{pod} in {quota}");
+        assert_eq!(contains(&CountedObject::Pod, &pod, &json!({ "spec": quota })), want, "{pod} in {quota}");
     }
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn only_pods_and_claims_have_scopes() {
         let quota = json!({"spec": {"scopes": ["NotTerminating"]}});
-        assert!(!contains(&Subject::Service, &json!({}), &quota));
-        assert!(contains(&Subject::Service, &json!({}), &json!({})));
+        assert!(!contains(&CountedObject::Service, &json!({}), &quota));
+        assert!(contains(&CountedObject::Service, &json!({}), &json!({})));
     }
 }

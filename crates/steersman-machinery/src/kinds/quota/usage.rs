@@ -16,7 +16,7 @@ const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory",
 
 /// The kinds of objects that are counted in different ways.
 #[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
+pub enum CountedObject<'a> {
     /// A PersistentVolumeClaim, which is also counted by its storage class.
     Claim,
     /// An object of another kind, of which only the number is counted.
@@ -32,35 +32,35 @@ pub enum Subject<'a> {
     Service,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> CountedObject<'a> {
     /// The way in which objects of a resource are counted; `None` if they are not.
-    pub fn of(group: &'a str, resource: &'a str) -> Option<Subject<'a>> {
+    pub fn of(group: &'a str, resource: &'a str) -> Option<CountedObject<'a>> {
         match (group, resource) {
             // Events are not counted: they would fill any quota.
             ("" | "events.k8s.io", "events") => None,
-            ("", "persistentvolumeclaims") => Some(Subject::Claim),
-            ("", "pods") => Some(Subject::Pod),
-            ("", "services") => Some(Subject::Service),
-            (group, resource) => Some(Subject::Object { group, resource }),
+            ("", "persistentvolumeclaims") => Some(CountedObject::Claim),
+            ("", "pods") => Some(CountedObject::Pod),
+            ("", "services") => Some(CountedObject::Service),
+            (group, resource) => Some(CountedObject::Object { group, resource }),
         }
     }
 
     /// Whether a resource of a quota counts such objects.
     pub fn is_counted_as(&self, resource: &str) -> bool {
         match self {
-            Subject::Claim => {
+            CountedObject::Claim => {
                 matches!(resource, "count/persistentvolumeclaims" | "persistentvolumeclaims" | "requests.storage")
                     || resource.contains(CLASS)
             }
-            Subject::Object { .. } => self.names().iter().any(|name| name == resource),
-            Subject::Pod => {
+            CountedObject::Object { .. } => self.names().iter().any(|name| name == resource),
+            CountedObject::Pod => {
                 matches!(resource, "count/pods" | "ephemeral-storage" | "limits.ephemeral-storage" | "pods")
                     || resource == "requests.ephemeral-storage"
                     || MUST_BE_SAID.contains(&resource)
                     || resource_name::is_huge_page(resource.strip_prefix("requests.").unwrap_or(resource))
                     || resource.strip_prefix("requests.").is_some_and(resource_name::is_extended)
             }
-            Subject::Service => {
+            CountedObject::Service => {
                 matches!(resource, "count/services" | "services" | "services.loadbalancers" | "services.nodeports")
             }
         }
@@ -69,10 +69,10 @@ impl<'a> Subject<'a> {
     /// The usage of an object.
     pub fn usage(&self, object: &Value) -> Amounts {
         match self {
-            Subject::Claim => of_claim(object),
-            Subject::Object { .. } => self.names().into_iter().map(|name| (name, Quantity::units(1))).collect(),
-            Subject::Pod => of_pod(object),
-            Subject::Service => of_service(object),
+            CountedObject::Claim => of_claim(object),
+            CountedObject::Object { .. } => self.names().into_iter().map(|name| (name, Quantity::units(1))).collect(),
+            CountedObject::Pod => of_pod(object),
+            CountedObject::Service => of_service(object),
         }
     }
 
@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
     /// # Errors
     /// With the missing resources and the containers that lack them.
     pub fn check(&self, object: &Value, held: &[&str]) -> Result<(), String> {
-        if !matches!(self, Subject::Pod) {
+        if !matches!(self, CountedObject::Pod) {
             return Ok(());
         }
         let of = |value: &Value, field: &str| totals::amounts(at(value, &["resources", field]));
@@ -108,7 +108,7 @@ impl<'a> Subject<'a> {
 
     /// The quota resources that count the objects.
     fn names(&self) -> Vec<String> {
-        let Subject::Object { group, resource } = self else { return Vec::new() };
+        let CountedObject::Object { group, resource } = self else { return Vec::new() };
         let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
         let has_short_name =
             matches!((*group, *resource), ("", "configmaps" | "replicationcontrollers" | "resourcequotas" | "secrets"));
@@ -198,18 +198,18 @@ mod tests {
 
     #[test]
     fn objects_count_by_kind() {
-        let secrets = Subject::Object { group: "", resource: "secrets" };
+        let secrets = CountedObject::Object { group: "", resource: "secrets" };
         assert_eq!(texts(&secrets.usage(&json!({}))), "count/secrets=1 secrets=1");
-        let deployments = Subject::Object { group: "apps", resource: "deployments" };
+        let deployments = CountedObject::Object { group: "apps", resource: "deployments" };
         assert_eq!(texts(&deployments.usage(&json!({}))), "count/deployments.apps=1");
         let claim = json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}});
         assert_eq!(
-            texts(&Subject::Claim.usage(&claim)),
+            texts(&CountedObject::Claim.usage(&claim)),
             "count/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/requests.storage=1Gi persistentvolumeclaims=1 requests.storage=1Gi"
         );
         let service = json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80}, {"port": 81}]}});
         assert_eq!(
-            texts(&Subject::Service.usage(&service)),
+            texts(&CountedObject::Service.usage(&service)),
             "count/services=1 services=1 services.loadbalancers=1 services.nodeports=2"
         );
     }
@@ -219,11 +219,11 @@ mod tests {
         let resources = json!({"requests": {"cpu": "1m", "example.com/gpu": "2"}, "limits": {"memory": "1Gi"}});
         let mut pod = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
         assert_eq!(
-            texts(&Subject::Pod.usage(&pod)),
+            texts(&CountedObject::Pod.usage(&pod)),
             "count/pods=1 cpu=1m limits.memory=1Gi pods=1 requests.cpu=1m requests.example.com/gpu=2"
         );
         pod["status"] = json!({"phase": "Succeeded"});
-        assert_eq!(texts(&Subject::Pod.usage(&pod)), "count/pods=1");
+        assert_eq!(texts(&CountedObject::Pod.usage(&pod)), "count/pods=1");
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             "initContainers": [{"name": "a"}],
         }});
         let why = "must specify cpu for: a,d; limits.memory for: a,c,d";
-        assert_eq!(Subject::Pod.check(&pod, &["cpu", "limits.memory", "pods"]), Err(why.to_owned()));
-        assert_eq!(Subject::Pod.check(&pod, &["pods", "requests.ephemeral-storage"]), Ok(()));
+        assert_eq!(CountedObject::Pod.check(&pod, &["cpu", "limits.memory", "pods"]), Err(why.to_owned()));
+        assert_eq!(CountedObject::Pod.check(&pod, &["pods", "requests.ephemeral-storage"]), Ok(()));
     }
 }

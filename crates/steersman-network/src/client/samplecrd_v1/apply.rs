@@ -15,10 +15,10 @@ use crate::api as objects;
 pub struct Network {
     /// Name and namespace, and what else of the metadata is to be applied.
     pub metadata: ObjectMeta,
-    /// What the network is to be.
+    /// The desired state of the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<NetworkSpec>,
-    /// What the controller last saw and did. Written by the controller alone.
+    /// The state that the controller observed last. Written by the controller alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<NetworkStatus>,
 }
@@ -110,7 +110,7 @@ pub struct NetworkSpec {
     /// true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cidr: Option<String>,
-    /// What becomes of the network when this object is deleted. Delete unless said, but Retain for
+    /// Whether the network is deleted or kept with this object: Delete unless said, but Retain for
     /// one that was adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<String>,
@@ -120,7 +120,7 @@ pub struct NetworkSpec {
     /// The name servers that DHCP hands out, in the order of preference; none unless said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_nameservers: Option<Vec<String>>,
-    /// What to do about changes that somebody makes in Neutron: Repair them, as unless said, or
+    /// The reaction to changes that somebody makes in Neutron: Repair them, as unless said, or
     /// Report them in the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift_policy: Option<String>,

@@ -113,13 +113,13 @@ fn list(values: Value) -> Vec<Value> {
 
 /// The effect of a change from one spec to another, where Neutron agrees with the first as far as possible.
 pub(crate) fn transition(from: &Value, to: &Value) -> Effect {
-    let mut world = World::with_theirs();
+    let mut cloud_model = CloudModel::with_theirs();
     if let Ok(from) = read(from) {
-        world.settle(&from);
+        cloud_model.settle(&from);
     }
     match read(to) {
         Err(invalid) => Effect::Invalid(invalid),
-        Ok(to) => world.settle(&to),
+        Ok(to) => cloud_model.settle(&to),
     }
 }
 
@@ -168,7 +168,7 @@ impl std::fmt::Display for Effect {
 }
 
 /// A model of the resources in Neutron.
-struct World {
+struct CloudModel {
     identity: Identity,
     observed: Observed,
     /// A network that existed before any object, which `adopt` may name.
@@ -176,23 +176,24 @@ struct World {
     n_subnets: u128,
 }
 
-impl World {
-    fn with_theirs() -> World {
+impl CloudModel {
+    fn with_theirs() -> CloudModel {
         let identity = Identity {
             marker: "network-controller:c:u".to_owned(),
             marker_adopted: "network-controller:c:u:adopted".to_owned(),
             marker_0_1: "network-controller/u".to_owned(),
             name: "default/a".to_owned(),
         };
-        let mut world = World { identity, observed: Observed::default(), theirs: Observed::default(), n_subnets: 0 };
+        let mut cloud_model =
+            CloudModel { identity, observed: Observed::default(), theirs: Observed::default(), n_subnets: 0 };
         let network = Network { name: "theirs".to_owned(), tags: vec!["theirs".to_owned()], ..blank_network() };
         let subnet = json!({
             "id": uuid(SUBNETS - 1), "network_id": network.id, "cidr": "10.0.0.0/24", "name": "theirs", "enable_dhcp": true,
             "gateway_ip": "10.0.0.1", "allocation_pools": [{"start": "10.0.0.2", "end": "10.0.0.254"}]
         });
-        world.theirs.networks.push(network);
-        world.theirs.subnets.extend(serde_json::from_value::<Subnet>(subnet));
-        world
+        cloud_model.theirs.networks.push(network);
+        cloud_model.theirs.subnets.extend(serde_json::from_value::<Subnet>(subnet));
+        cloud_model
     }
 
     /// Takes steps as the operator does, until nothing is left to do or it stops.

@@ -1,11 +1,11 @@
 //! Validates defaults against their own schema.
 
 use crate::model::schema::Schema;
-use crate::model::structural::JudgeDefault;
+use crate::model::structural::{DefaultOf, JudgeDefault};
 use crate::values::embedded;
 use crate::values::prune;
 use crate::values::validate;
-use crate::values::validate::Found;
+use crate::values::validate::ErrorList;
 use steersman_machinery::Value;
 use steersman_machinery::budget::{Budget, cost};
 use steersman_machinery::field::{self, Error, Path};
@@ -80,13 +80,14 @@ impl Defaults<'_, '_> {
                 if pruned != *default {
                     self.errors.push(Error::invalid(&path, default.clone(), "must not have unknown fields"));
                 }
-                embedded::look(schema, default, &path, &mut Found { errors: &mut faults, budget });
+                embedded::look(schema, default, &path, &mut ErrorList { errors: &mut faults, budget });
             }
             if faults.is_empty() {
                 faults = validate::validate_default(schema, default, &path, budget);
             }
             if faults.is_empty() {
-                faults = (self.judging.judge)(schema, default, &path, is_resource);
+                let default_of = if is_resource { DefaultOf::Resource } else { DefaultOf::Field };
+                faults = (self.judging.judge)(schema, default, &path, default_of);
             }
             self.errors.extend(faults);
         }

@@ -81,7 +81,9 @@ fn keywords(node: Node<'_>, path: &Path, place: Where, errors: &mut Vec<Error>) 
         // An empty map counts as absent.
         let is_empty_map = matches!(key, "patternProperties" | "definitions")
             && node.get(key).and_then(Value::as_object).is_some_and(Map::is_empty);
-        if node.has(key) && !is_empty_map {
+        // Even `additionalItems: false` is refused.
+        let is_there = node.has(key) || node.0.get(key) == Some(&Value::Bool(false));
+        if is_there && !is_empty_map {
             forbid(key, &format!("{key} is not supported"));
         }
     }

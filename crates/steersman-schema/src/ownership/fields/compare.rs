@@ -17,20 +17,25 @@ pub struct Comparison {
     pub modified: FieldSet,
     /// Fields only in the old value.
     pub removed: FieldSet,
+    /// Whether a set or a keyed list of the new value that differs from the old one has an item without a key. No set of
+    /// fields has such an item.
+    pub lacks_key: bool,
 }
 
 /// The differences at one position and beneath it. Built from the leaves up, so that equal values cost nothing.
 #[derive(Default)]
-struct Found {
+struct Differences {
     added: Entry,
     modified: Entry,
     removed: Entry,
+    lacks_key: bool,
 }
 
 /// Compares two values of one type.
 pub fn compare(schema: &Schema, old: &Value, new: &Value) -> Comparison {
     let found = differences(Node::root(schema), Some(old), Some(new));
-    Comparison { added: found.added.beneath, modified: found.modified.beneath, removed: found.removed.beneath }
+    let Differences { added, modified, removed, lacks_key } = found;
+    Comparison { added: added.beneath, modified: modified.beneath, removed: removed.beneath, lacks_key }
 }
 
 // === impl Comparison ===
@@ -53,8 +58,8 @@ impl Comparison {
 
 // === comparing ===
 
-fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
-    let mut found = Found::default();
+fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Differences {
+    let mut found = Differences::default();
     if let (Some(old), Some(new)) = (old, new)
         && same(old, new)
     {
@@ -69,7 +74,7 @@ fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Foun
         _ if is_like(&old_form, &new_form) => found.by_form(new_form, old, new),
         _ => {
             found.by_form(old_form, old, new);
-            let mut come = Found::default();
+            let mut come = Differences::default();
             let is_whole = come.by_form(new_form, old, new);
             found.absorb(&come);
             is_whole
@@ -85,9 +90,9 @@ fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Foun
     found
 }
 
-// === impl Found ===
+// === impl Differences ===
 
-impl Found {
+impl Differences {
     /// Compares the values according to a form; true if it compared them as a whole.
     fn by_form(&mut self, form: Form<'_>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match form {
@@ -154,7 +159,9 @@ impl Found {
             elements.filter_map(|(place, item)| Some((list.element(item).ok()?, is_new, place))).collect()
         };
         let mut elements = of(old, false);
-        elements.extend(of(new, true));
+        let of_new = of(new, true);
+        self.lacks_key |= of_new.len() < new.len();
+        elements.extend(of_new);
         // The sort is stable: for one element the old items stay before the new ones, each in the order of its list.
         elements.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         for group in elements.chunk_by(|(a, ..), (b, ..)| a == b) {
@@ -173,16 +180,18 @@ impl Found {
                         && pairs.all(|((.., before), (.., after))| same(&old[*before], &new[*after]));
                     if !is_same {
                         let modified = Entry { member: true, ..Entry::default() };
-                        self.put(Found { modified, ..Found::default() }, element);
+                        self.put(Differences { modified, ..Differences::default() }, element);
                     }
                 }
                 ([_, _, ..], _) => {
-                    let mut found = new_item.map_or_else(Found::default, |_| differences(list.item, None, new_item));
+                    let mut found =
+                        new_item.map_or_else(Differences::default, |_| differences(list.item, None, new_item));
                     found.removed.member = true;
                     self.put(found, element);
                 }
                 (_, [_, _, ..]) => {
-                    let mut found = old_item.map_or_else(Found::default, |_| differences(list.item, old_item, None));
+                    let mut found =
+                        old_item.map_or_else(Differences::default, |_| differences(list.item, old_item, None));
                     found.added.member = true;
                     self.put(found, element);
                 }
@@ -191,7 +200,8 @@ impl Found {
     }
 
     /// Adds the differences at an element, which comes after all earlier elements.
-    fn put(&mut self, found: Found, element: impl Fn() -> Element) {
+    fn put(&mut self, found: Differences, element: impl Fn() -> Element) {
+        self.lacks_key |= found.lacks_key;
         let pairs =
             [(&mut self.added, found.added), (&mut self.modified, found.modified), (&mut self.removed, found.removed)];
         for (into, entry) in pairs {
@@ -202,7 +212,8 @@ impl Found {
     }
 
     /// Adds other differences at the same position.
-    fn absorb(&mut self, other: &Found) {
+    fn absorb(&mut self, other: &Differences) {
+        self.lacks_key |= other.lacks_key;
         let pairs = [
             (&mut self.added, &other.added),
             (&mut self.modified, &other.modified),

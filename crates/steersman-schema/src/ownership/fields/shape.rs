@@ -14,7 +14,7 @@ use steersman_machinery::Value;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node<'s> {
     /// Defined by a schema.
-    Known(Known<'s>),
+    InheritedSchema(InheritedSchema<'s>),
     /// Deduced from the value: maps are granular, lists are atomic.
     Deduced,
     /// Inside an atomic value without a schema.
@@ -23,7 +23,7 @@ pub(crate) enum Node<'s> {
 
 /// A schema with the properties that it inherits from its position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<'s> {
+pub(crate) struct InheritedSchema<'s> {
     schema: &'s Schema,
     /// Whether this schema or one around it keeps unknown fields.
     preserve: bool,
@@ -66,7 +66,7 @@ pub(crate) enum Split<'s> {
 pub(crate) struct MapForm<'s> {
     pub(crate) is_atomic: bool,
     /// The schema of the named fields.
-    known: Option<Known<'s>>,
+    known: Option<InheritedSchema<'s>>,
     /// The type of further fields; none: no others are allowed.
     further: Option<Node<'s>>,
 }
@@ -94,17 +94,17 @@ impl<'s> Node<'s> {
         }
         let preserve = preserve || target.preserve_unknown_fields;
         let is_resource = is_resource || target.embedded_resource;
-        Node::Known(Known { schema, preserve, is_resource })
+        Node::InheritedSchema(InheritedSchema { schema, preserve, is_resource })
     }
 
     fn scalar(schema: &'s Schema) -> Node<'s> {
-        Node::Known(Known { schema, preserve: false, is_resource: false })
+        Node::InheritedSchema(InheritedSchema { schema, preserve: false, is_resource: false })
     }
 
     /// The form of the position. Null and absent values take the form that the type demands.
     pub(crate) fn form(self, value: Option<&Value>) -> Form<'s> {
         let inner = match self {
-            Node::Known(known) => return known.form(),
+            Node::InheritedSchema(known) => return known.form(),
             Node::Deduced => Node::Deduced,
             Node::Opaque => Node::Opaque,
         };
@@ -119,9 +119,9 @@ impl<'s> Node<'s> {
     }
 }
 
-// === impl Known ===
+// === impl InheritedSchema ===
 
-impl<'s> Known<'s> {
+impl<'s> InheritedSchema<'s> {
     fn form(self) -> Form<'s> {
         let target = self.schema.target();
         match (target.special, target.value_type) {
@@ -255,7 +255,7 @@ impl ListForm<'_> {
     /// The value of a key that an item does not have: its default, or its empty value if it is a field of a built-in
     /// kind that is always written.
     fn key_default(&self, key: &str) -> Option<Value> {
-        let Node::Known(known) = self.item else { return None };
+        let Node::InheritedSchema(known) = self.item else { return None };
         let key = known.schema.property(key)?;
         let empty = || if key.zero == Zero::Write { openapi::empty(key) } else { None };
         key.default.clone().or_else(empty)

@@ -136,7 +136,9 @@ fn check_request(kind: &Kind<'_>, applied: &Value) -> Result<(), ApplyError> {
         let (group, version) = (version.group, version.version);
         return Err(ApplyError::Malformed(format!("invalid object type: {group}/{version}, Kind={}", text("kind"))));
     }
-    if value::at(applied, &["metadata", "managedFields"]).is_some_and(Value::is_array) {
+    // Upstream takes a list with something that is no object for none.
+    let entries = value::at(applied, &["metadata", "managedFields"]).and_then(Value::as_array);
+    if entries.is_some_and(|entries| entries.iter().all(Value::is_object)) {
         return Err(ApplyError::Malformed("metadata.managedFields must be nil".to_owned()));
     }
     Ok(())

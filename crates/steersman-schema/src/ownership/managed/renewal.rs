@@ -29,7 +29,7 @@ pub(crate) fn renew(kind: &Kind<'_>, writer: &Writer<'_>, live: &Value, new: &mu
     let mut taken = changed.clone();
     engine::leave_ownable(&mut taken);
     let is_plain = taken.len() == changed.len() && taken.has_names_only() && difference.removed.has_names_only();
-    if !is_plain {
+    if !is_plain || difference.lacks_key {
         return false;
     }
     let Some(own) = own_entry(kind, writer, entries, &taken, &difference.removed) else { return false };

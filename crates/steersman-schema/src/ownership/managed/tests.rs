@@ -23,7 +23,7 @@ static NOTHING: FieldSet = FieldSet::EMPTY;
 static UNLIMITED: LazyLock<Budget> = LazyLock::new(Budget::unlimited);
 
 /// A single object: writes go through the record, without any other processing.
-struct World {
+struct OwnedObject {
     gvk: GroupVersionKind,
     schema: &'static Schema,
     origin: Origin,
@@ -31,28 +31,34 @@ struct World {
     seconds: u32,
 }
 
-impl World {
-    fn new(group: &str, kind: &str, definition: &str) -> World {
+impl OwnedObject {
+    fn new(group: &str, kind: &str, definition: &str) -> OwnedObject {
         let schema = Definitions::builtin().schema(definition).unwrap();
-        World { gvk: GroupVersionKind::new(group, "v1", kind), schema, origin: Origin::BuiltIn, live: None, seconds: 0 }
+        OwnedObject {
+            gvk: GroupVersionKind::new(group, "v1", kind),
+            schema,
+            origin: Origin::BuiltIn,
+            live: None,
+            seconds: 0,
+        }
     }
 
-    fn config_map() -> World {
-        World::new("", "ConfigMap", "io.k8s.api.core.v1.ConfigMap")
+    fn config_map() -> OwnedObject {
+        OwnedObject::new("", "ConfigMap", "io.k8s.api.core.v1.ConfigMap")
     }
 
-    fn deployment() -> World {
-        World::new("apps", "Deployment", "io.k8s.api.apps.v1.Deployment")
+    fn deployment() -> OwnedObject {
+        OwnedObject::new("apps", "Deployment", "io.k8s.api.apps.v1.Deployment")
     }
 
-    fn pod() -> World {
-        World::new("", "Pod", "io.k8s.api.core.v1.Pod")
+    fn pod() -> OwnedObject {
+        OwnedObject::new("", "Pod", "io.k8s.api.core.v1.Pod")
     }
 
-    fn custom(schema: Value) -> World {
+    fn custom(schema: Value) -> OwnedObject {
         let schema: &'static Schema = Box::leak(Box::new(Schema::from_json(&schema)));
         let gvk = GroupVersionKind::new("g.example", "v1", "Thing");
-        World { gvk, schema, origin: Origin::Custom, live: None, seconds: 0 }
+        OwnedObject { gvk, schema, origin: Origin::Custom, live: None, seconds: 0 }
     }
 
     fn kind<'a>(&'a self, subresource: &str) -> Kind<'a> {

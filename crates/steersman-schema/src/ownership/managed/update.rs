@@ -2,7 +2,7 @@
 
 use crate::ownership::fields::compare;
 use crate::ownership::managed::record::{Manager, Operation, Owned, Record, RecordError};
-use crate::ownership::managed::{Kind, Writer, engine, renewal};
+use crate::ownership::managed::{Kind, Origin, Writer, engine, renewal};
 use steersman_machinery::Value;
 use steersman_machinery::value;
 
@@ -103,6 +103,10 @@ pub(crate) fn move_to_writer(
 ) -> Result<Record, RecordError> {
     engine::reconcile_record(kind, &mut record);
     let difference = compare(kind.schema, old, new).without(kind.reset);
+    if difference.lacks_key && kind.origin == Origin::BuiltIn {
+        // Upstream cannot read such an object as one of its type, and gives up the whole record.
+        return Ok(Record::default());
+    }
     engine::losses(kind, &record, None, old, new, &difference)?.take_from(&mut record);
 
     let mut taken = match difference.modified {

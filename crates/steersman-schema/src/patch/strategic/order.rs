@@ -109,7 +109,8 @@ pub(crate) fn arrange(
     let mut patched = Vec::with_capacity(merged.len());
     let mut others = Vec::new();
     for item in merged {
-        let wanted = identity(&item, key)?;
+        // A new item whose key is null in the patch has lost it, as it has lost its other nulls.
+        let wanted = identity(&item, key).unwrap_or(&Value::Null);
         let (in_patch, in_live) = (patch_places.get(wanted), live_places.get(wanted));
         // Deletions, which only patches contain, come last.
         let is_deletion = item.get(DIRECTIVE).is_some_and(|directive| directive == "delete");

@@ -182,6 +182,17 @@ fn what_is_new_comes_without_directives_and_nulls() {
 }
 
 #[test]
+fn an_item_may_lose_its_key() {
+    check(
+        spec(json!({"containers": [{"name": null, "image": "x"}]})),
+        "/template/spec/containers",
+        expect![[
+            r#"[{"image":"x"},{"env":[{"name":"A","value":"1"},{"name":"B","value":"2"}],"image":"i1","name":"c1"},{"image":"i2","name":"c2"}]"#
+        ]],
+    );
+}
+
+#[test]
 fn faults_are_told_in_a_sentence() {
     check_refused(
         spec(json!({"containers": [{"name": "c1", "$patch": "explode"}]})),

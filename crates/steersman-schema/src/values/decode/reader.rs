@@ -1,9 +1,11 @@
 //! The pass over a document: a serde visitor that follows the schema as it descends.
 
 use crate::model::definitions::Definitions;
-use crate::model::schema::{Additional, Schema, Type, Zero};
-use crate::values::decode::zero::{drop_empty, is_zero, write_empty, zero};
+use crate::model::schema::{Additional, List, Schema, Special, Type, Zero};
+use crate::values::decode::zero::{Empties, drop_empty, is_zero, write_empty, zero};
 use crate::values::decode::{DEPTH_MAX, Decoded, Error, FAULTS_MAX, Fault, Unknown, is_opaque, scalar};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use std::fmt;
@@ -41,7 +43,7 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
     budget: &Budget,
 ) -> Result<Decoded, Error> {
-    let mut context = Context { budget, depth: 0, faults: Vec::new(), error: None };
+    let mut context = Context { budget, depth: 0, n_atomic: 0, n_lists: 0, faults: Vec::new(), error: None };
     match (Seed { shape, path: &Path::Root, context: &mut context }).deserialize(deserializer) {
         // A document that is null becomes an object without fields.
         Ok(Value::Null) => Ok(Decoded { value: shape.nothing(), faults: context.faults }),
@@ -62,6 +64,10 @@ struct Context<'b> {
     budget: &'b Budget,
     /// The number of open objects and lists.
     depth: usize,
+    /// The number of those that have one owner as a whole.
+    n_atomic: usize,
+    /// The number of lists among those, and within them.
+    n_lists: usize,
     faults: Vec<Fault>,
     error: Option<Error>,
 }
@@ -265,6 +271,23 @@ impl Seed<'_, '_, '_> {
         self.context.fail(Error::Type { path, expected, found: found.to_owned() })
     }
 
+    /// Bytes that are written as a list of numbers, which Go reads too. Null is zero.
+    fn bytes<'de, A: SeqAccess<'de>>(self, schema: &Schema, mut items: A) -> Result<Value, A::Error> {
+        let mut bytes = Vec::new();
+        loop {
+            // Nothing else is built: an item may be a list of megabytes.
+            match items.next_element::<Option<u8>>() {
+                Ok(None) => break,
+                Ok(Some(byte)) => {
+                    self.context.charge(|budget| budget.build_all(0, 2))?;
+                    bytes.push(byte.unwrap_or(0));
+                }
+                Err(_) => return Err(self.mismatch(schema, "a list")),
+            }
+        }
+        Ok(Value::from(STANDARD.encode(bytes)))
+    }
+
     /// The fields of any object, or of a custom resource.
     fn open_fields<'de, A: MapAccess<'de>>(self, mut entries: A) -> Result<Map, A::Error> {
         let mut fields = Map::new();
@@ -318,12 +341,22 @@ impl Seed<'_, '_, '_> {
         }
         if has_empty {
             fields.retain(|_, value| !value.is_null());
-            drop_empty(schema, &mut fields);
+            let empties = match self.path {
+                Path::Field(Path::Root, "metadata") => Empties::DroppedExceptManagedFields,
+                _ if self.context.n_lists > 0 => Empties::Kept,
+                _ => Empties::Dropped,
+            };
+            drop_empty(schema, &mut fields, empties);
         }
         let written = write_empty(schema, &mut fields);
         self.context.charge(|budget| budget.build_all(0, written))?;
         Ok(fields)
     }
+}
+
+/// Whether a list has one owner as a whole.
+fn is_atomic_list(schema: &Schema) -> bool {
+    matches!(schema.list(), List::Atomic) && !schema.patch().is_some_and(|patch| patch.merge)
 }
 
 /// Adds a field to an object; the last of several with one name counts.
@@ -409,16 +442,27 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        if let Shape::Typed(schema) = self.shape
+            && schema.special == Some(Special::Bytes)
+        {
+            return self.bytes(schema, items);
+        }
         let shape = match self.shape.item() {
             Ok(shape) => shape,
             Err(schema) => return Err(self.mismatch(schema, "a list")),
         };
         self.context.open()?;
+        let n_atomic = usize::from(matches!(self.shape, Shape::Typed(schema) if is_atomic_list(schema)));
+        self.context.n_atomic += n_atomic;
+        let n_lists = usize::from(self.context.n_atomic > 0);
+        self.context.n_lists += n_lists;
         let mut read = Vec::with_capacity(items.size_hint().unwrap_or(0).min(1024));
         loop {
             let path = Path::Item(self.path, read.len());
             let Some(value) = items.next_element_seed(Seed { shape, path: &path, context: &mut *self.context })? else {
                 self.context.depth -= 1;
+                self.context.n_atomic -= n_atomic;
+                self.context.n_lists -= n_lists;
                 return Ok(Value::Array(read));
             };
             self.context.charge(|budget| budget.build(cost::VALUE))?;
@@ -429,6 +473,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
         self.context.open()?;
         let Seed { shape, path, context } = self;
+        let n_atomic = usize::from(matches!(shape, Shape::Typed(schema) if schema.is_atomic_map()));
+        context.n_atomic += n_atomic;
         let inside = Seed { shape, path, context: &mut *context };
         let fields = match shape {
             Shape::Any | Shape::Custom(_) => inside.open_fields(entries)?,
@@ -441,6 +487,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
             },
         };
         context.depth -= 1;
+        context.n_atomic -= n_atomic;
         Ok(Value::Object(fields))
     }
 }

@@ -5,22 +5,39 @@ use steersman_machinery::Value;
 use steersman_machinery::budget::cost;
 use steersman_machinery::value::Map;
 
-/// Drops and adds empty fields of a struct.
-pub(crate) fn finish(schema: &Schema, fields: &mut Map) {
-    drop_empty(schema, fields);
-    write_empty(schema, fields);
+/// The field of an object's metadata with the owners of its fields.
+const MANAGED_FIELDS: &str = "managedFields";
+
+/// The treatment of empty lists and maps that are not always written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Empties {
+    Dropped,
+    /// Dropped, except `managedFields`: an empty list there resets the record.
+    DroppedExceptManagedFields,
+    /// Kept until the object is stored, because Go distinguishes them from absent ones, and an atomic list that contains them
+    /// differs.
+    Kept,
 }
 
 /// Drops the empty fields of a struct that are not always written.
-pub(crate) fn drop_empty(schema: &Schema, fields: &mut Map) {
-    let is_dropped = |name: &str, value: &Value| match schema.properties.get(name).map(|field| field.zero) {
-        Some(Zero::Keep) => value.is_null(),
-        Some(Zero::Omit) => is_zero(value),
-        Some(Zero::Null | Zero::Write) | None => false,
+pub(crate) fn drop_empty(schema: &Schema, fields: &mut Map, empties: Empties) {
+    let is_dropped = |name: &str, value: &Value| {
+        schema.properties.get(name).is_some_and(|field| is_dropped(field, name, value, empties))
     };
     // Usually there is nothing to drop, and checking costs less than rebuilding the map.
     if fields.iter().any(|(name, value)| is_dropped(name, value)) {
         fields.retain(|name, value| !is_dropped(name, value));
+    }
+}
+
+/// Whether a field of a struct is dropped.
+pub(crate) fn is_dropped(field: &Schema, name: &str, value: &Value, empties: Empties) -> bool {
+    match (field.zero, empties) {
+        (Zero::Null | Zero::Write, _) => false,
+        (Zero::Keep, _) => value.is_null(),
+        (Zero::Omit, Empties::Kept) if matches!(value, Value::Array(_) | Value::Object(_)) => false,
+        (Zero::Omit, Empties::DroppedExceptManagedFields) if name == MANAGED_FIELDS && value.is_array() => false,
+        (Zero::Omit, _) => is_zero(value),
     }
 }
 
@@ -70,7 +87,7 @@ pub(crate) fn zero(schema: &Schema) -> Value {
         (None, Type::Object) if schema.values().is_some() => Value::Null,
         (None, Type::Object) => {
             let mut fields = Map::new();
-            finish(schema, &mut fields);
+            write_empty(schema, &mut fields);
             Value::Object(fields)
         }
     }

@@ -40,7 +40,7 @@ pub enum PolicyError {
 
 /// The level of a request, and the stages and fields that are left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Ruling {
+pub(crate) struct RequestAuditConfig {
     pub(crate) level: Level,
     omitted: [bool; 4],
     pub(crate) omits_managed_fields: bool,
@@ -121,19 +121,19 @@ impl Policy {
         Ok(Policy { rules })
     }
 
-    /// The ruling for a request. Without a user, rules that name users or groups do not match.
-    pub(crate) fn ruling(&self, user: Option<&User>, attributes: &Attributes<'_>) -> Ruling {
+    /// The level of a request, and what its events leave out. Without a user, rules that name users or groups do not match.
+    pub(crate) fn evaluate(&self, user: Option<&User>, attributes: &Attributes<'_>) -> RequestAuditConfig {
         let rule = self.rules.iter().find(|rule| rule.matches(user, attributes));
         let Some(rule) = rule else {
-            return Ruling { level: Level::None, omitted: [false; 4], omits_managed_fields: false };
+            return RequestAuditConfig { level: Level::None, omitted: [false; 4], omits_managed_fields: false };
         };
         let mut omitted = [false; 4];
         rule.omit_stages.iter().for_each(|stage| omitted[*stage as usize] = true);
-        Ruling { level: rule.level, omitted, omits_managed_fields: rule.omit_managed_fields == Some(true) }
+        RequestAuditConfig { level: rule.level, omitted, omits_managed_fields: rule.omit_managed_fields == Some(true) }
     }
 }
 
-impl Ruling {
+impl RequestAuditConfig {
     pub(crate) fn omits(&self, stage: Stage) -> bool {
         self.omitted[stage as usize]
     }
@@ -260,16 +260,16 @@ rules:
   resources: [{group: apps}]
 "#;
 
-    fn ruling(user: &str, method: &Method, path: &str) -> Ruling {
+    fn config_for(user: &str, method: &Method, path: &str) -> RequestAuditConfig {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let info = RequestInfo::new(method, path, &Query::parse(query));
         let policy = Policy::parse(POLICY).unwrap();
-        policy.ruling(Some(&User::authenticated(user, [])), &info.attributes())
+        policy.evaluate(Some(&User::authenticated(user, [])), &info.attributes())
     }
 
     #[track_caller]
     fn check(user: &str, path: &str, want: Level) {
-        assert_eq!(ruling(user, &Method::GET, path).level, want, "{path}");
+        assert_eq!(config_for(user, &Method::GET, path).level, want, "{path}");
     }
 
     #[test]
@@ -291,10 +291,10 @@ rules:
 
     #[test]
     fn stages_and_managed_fields_are_left_out_as_the_policy_or_its_rule_says() {
-        let secrets = ruling("alice", &Method::GET, "/api/v1/secrets");
+        let secrets = config_for("alice", &Method::GET, "/api/v1/secrets");
         assert!(secrets.omits(Stage::RequestReceived) && secrets.omits(Stage::ResponseStarted));
         assert!(!secrets.omits(Stage::ResponseComplete) && secrets.omits_managed_fields);
-        let leader = ruling("alice", &Method::GET, "/api/v1/namespaces/kube-system/configmaps/leader");
+        let leader = config_for("alice", &Method::GET, "/api/v1/namespaces/kube-system/configmaps/leader");
         assert!(!leader.omits(Stage::ResponseStarted) && !leader.omits_managed_fields);
     }
 

@@ -5,7 +5,7 @@
 
 use crate::access::audit::event::{Document, Event, ObjectRef, Outcome};
 use crate::access::audit::held::Held;
-use crate::access::audit::policy::Ruling;
+use crate::access::audit::policy::RequestAuditConfig;
 use crate::access::audit::{Audit, Level, Stage};
 use crate::access::authz::Verdict;
 use crate::shared::operation::Annotation;
@@ -15,7 +15,7 @@ use crate::shared::status::Failure;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ const SOURCES_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Trail {
     audit: Arc<Audit>,
-    ruling: Ruling,
+    config: RequestAuditConfig,
     clock: fn() -> Timestamp,
     event: Box<Event>,
     /// Whether its last stage has been reported, or is about to be.
@@ -87,9 +87,9 @@ impl Trail {
 
     fn new(received: &Received<'_>, user: Option<Arc<User>>) -> Option<Trail> {
         let Received { audit, audit_id, info, parts, source, at, clock } = *received;
-        let ruling = audit.policy.ruling(user.as_deref(), &info.attributes());
-        audit.count_request(ruling.level);
-        if ruling.level == Level::None {
+        let config = audit.policy.evaluate(user.as_deref(), &info.attributes());
+        audit.count_request(config.level);
+        if config.level == Level::None {
             return None;
         }
         let uri = parts.uri.path_and_query().map_or(parts.uri.path(), |uri| uri.as_str());
@@ -104,7 +104,7 @@ impl Trail {
             ..ObjectRef::default()
         });
         let event = Box::new(Event {
-            level: ruling.level,
+            level: config.level,
             stage: Stage::RequestReceived,
             audit_id: audit_id.to_owned(),
             request_uri: uri.to_owned(),
@@ -117,12 +117,12 @@ impl Trail {
             status: None,
             request_body: None,
             response_body: None,
-            omits_managed_fields: ruling.omits_managed_fields,
+            omits_managed_fields: config.omits_managed_fields,
             received_at: at,
             stage_at: at,
             annotations: BTreeMap::new(),
         });
-        Some(Trail { audit: audit.clone(), ruling, clock, event, is_over: false })
+        Some(Trail { audit: audit.clone(), config, clock, event, is_over: false })
     }
 
     /// Records that the request is carried out as another user than its sender.
@@ -158,15 +158,15 @@ impl Trail {
         }
     }
 
-    /// Reports the end of a request: a panic, the beginning of a watch, or the complete response.
-    pub(crate) async fn answered(mut self, answer: &mut Response<Body>, failure: Option<&Failure>, is_panic: bool) {
-        self.is_over = true;
-        let failure = failure.map(|failure| failure.status.clone());
-        self.event.status = Some(Outcome { code: answer.status().as_u16(), failure });
-        if is_panic {
-            self.report(Stage::Panic).await;
-            return;
-        }
+    /// Reports that the server panicked while it carried out the request.
+    pub(crate) async fn panicked(mut self, code: StatusCode, failure: Option<&Failure>) {
+        self.end(code, failure);
+        self.report(Stage::Panic).await;
+    }
+
+    /// Reports the end of a request: the beginning of a watch, or the complete response.
+    pub(crate) async fn answered(mut self, answer: &mut Response<Body>, failure: Option<&Failure>) {
+        self.end(answer.status(), failure);
         let is_watch = self.event.verb == "watch" && answer.status().is_success();
         if is_watch {
             self.report(Stage::ResponseStarted).await;
@@ -199,6 +199,12 @@ impl Trail {
         }
     }
 
+    fn end(&mut self, code: StatusCode, failure: Option<&Failure>) {
+        self.is_over = true;
+        let failure = failure.map(|failure| failure.status.clone());
+        self.event.status = Some(Outcome { code: code.as_u16(), failure });
+    }
+
     /// A body is left out, which the event says if it would have had it.
     fn drop_body(&mut self, level: Level) {
         if level <= self.event.level {
@@ -217,7 +223,7 @@ impl Trail {
 
     /// The event of a stage, unless the policy omits it.
     fn at(&self, stage: Stage) -> Option<Event> {
-        if self.ruling.omits(stage) {
+        if self.config.omits(stage) {
             return None;
         }
         let received = stage == Stage::RequestReceived;

@@ -1,7 +1,8 @@
 //! Bootstrap tokens for joining nodes: Secrets of the type `bootstrap.kubernetes.io/token` in `kube-system`. Follows
 //! kubernetes' `plugin/pkg/auth/authenticator/token/bootstrap`.
 
-use crate::shared::digest_cache::digest;
+use crate::access::authn::see_acknowledged;
+use crate::shared::identity::digest_cache::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -24,7 +25,7 @@ const GROUP_BYTES_MAX: usize = 256;
 /// When the Secret has groups that a bootstrap token must not have, or the store fails.
 pub(super) async fn authenticate(store: &Store, token: &str, now: Timestamp) -> Result<Option<Arc<User>>, String> {
     let Some((id, secret)) = parts(token) else { return Ok(None) };
-    store.sync().await.map_err(|error| error.to_string())?;
+    see_acknowledged(store).await?;
     let key = ObjectKey::namespaced(NAMESPACE, format!("bootstrap-token-{id}"));
     let Some(object) = store.get_cached(&GroupResource::new("", "secrets"), &key) else { return Ok(None) };
     if object.meta().is_deleting() {

@@ -10,7 +10,7 @@ mod keys;
 use crate::access::authn::jws::Jws;
 use crate::access::authn::key::Algorithm;
 use crate::access::authn::oidc::keys::{KeySet, Keys};
-use crate::shared::digest_cache::{Digest, DigestCache};
+use crate::shared::identity::digest_cache::{Digest, DigestCache};
 use crate::shared::webhook::EndpointError;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::access::authn::jws;
     use crate::access::authn::key::SigningKey;
-    use crate::shared::digest_cache::digest;
+    use crate::shared::identity::digest_cache::digest;
     use serde_json::json;
 
     const NOW: i64 = 1_800_000_000;

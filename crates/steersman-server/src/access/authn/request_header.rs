@@ -23,7 +23,33 @@ pub struct RequestHeader {
     pub extra_prefixes: Vec<String>,
 }
 
+/// The certificates of proxies, and their headers, in the form in which they are published.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    /// The PEM of their CA.
+    pub ca: String,
+    pub headers: RequestHeader,
+}
+
 impl RequestHeader {
+    /// The headers of Kubernetes' own proxies, of which the one with this common name is trusted.
+    pub fn of_proxy(name: &str) -> RequestHeader {
+        RequestHeader {
+            allowed_names: vec![name.to_owned()],
+            username_headers: vec![HeaderName::from_static("x-remote-user")],
+            uid_headers: vec![HeaderName::from_static("x-remote-uid")],
+            group_headers: vec![HeaderName::from_static("x-remote-group")],
+            extra_prefixes: vec!["x-remote-extra-".to_owned()],
+        }
+    }
+
+    /// Whether a proxy names a user, or something of him, in a header of this name.
+    pub(super) fn is_identity_header(&self, name: &str) -> bool {
+        let all = [&self.username_headers, &self.uid_headers, &self.group_headers];
+        all.into_iter().flatten().any(|one| one == name)
+            || self.extra_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
     /// The user of a request from a proxy; `None` if the request names none, or the proxy is not trusted.
     pub(super) fn authenticate(&self, proxy: &str, headers: &HeaderMap) -> Option<Arc<User>> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| name == proxy) {
@@ -47,7 +73,7 @@ impl RequestHeader {
         for (name, value) in headers {
             let key = self.extra_prefixes.iter().find_map(|prefix| name.as_str().strip_prefix(prefix.as_str()));
             if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
-                let key = percent_decode(key, false).to_ascii_lowercase();
+                let key = percent_decode(key).to_ascii_lowercase();
                 extra.entry(key).or_default().push(value.to_owned());
             }
         }

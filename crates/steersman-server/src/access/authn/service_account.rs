@@ -13,17 +13,19 @@ pub(crate) mod keyring;
 pub(crate) mod legacy;
 mod live;
 mod signing_failure;
+pub(crate) mod stored_keys;
 
 use crate::access::authn::jws::Jws;
+use crate::access::authn::see_acknowledged;
 use crate::access::authn::service_account::claims::{Bound, Claims, Issuer, Kubernetes, LegacyClaims};
 pub(crate) use crate::access::authn::service_account::documents::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::access::authn::service_account::keyring::SignError;
 pub use crate::access::authn::service_account::keyring::{Keeper, Keyring, StoredKey, StoredKeyError};
 use crate::access::authn::service_account::legacy::Uses;
 use crate::access::authn::{Identity, common};
-use crate::shared::digest_cache::{Digest, DigestCache};
+use crate::shared::identity::digest_cache::{Digest, DigestCache};
+use crate::shared::identity::uid;
 use crate::shared::operation::Notes;
-use crate::shared::uid;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +55,7 @@ pub struct Options {
     /// The issuers whose tokens are accepted. The first is the issuer of new tokens.
     pub issuers: Vec<String>,
     /// The keys that sign and verify tokens.
-    pub keys: Keyring,
+    pub keys: Arc<Keyring>,
     /// The URI of the keys in the discovery document; `None`: at the address of the server.
     pub jwks_uri: Option<String>,
     /// The maximum lifetime of a new token; `None`: as requested.
@@ -70,6 +72,9 @@ pub struct TokenSecrets {
     /// The PEM of the server's CA, for the `ca.crt` of the Secrets.
     pub ca: Option<String>,
 }
+
+/// How long a token of an unknown key waits for the keys of other servers.
+const CATCH_UP_MAX: Duration = Duration::from_secs(2);
 
 /// Issues and verifies tokens.
 #[derive(Debug)]
@@ -94,12 +99,12 @@ pub(crate) struct Presented<'a> {
 /// A token whose signature is verified.
 #[derive(Debug)]
 struct Verified {
-    said: Said,
+    said: TokenClaims,
     user: Arc<User>,
 }
 
 #[derive(Debug)]
-enum Said {
+enum TokenClaims {
     Bound(Box<Claims>),
     Legacy(LegacyClaims, legacy::Seen),
 }
@@ -129,7 +134,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             issuers: vec![DEFAULT_ISSUER.to_owned()],
-            keys: Keyring::in_memory(),
+            keys: Arc::new(Keyring::in_memory()),
             jwks_uri: None,
             expiration_max: None,
             extends_expiration: true,
@@ -150,7 +155,7 @@ impl ServiceAccounts {
         }
     }
 
-    pub(crate) fn keys(&self) -> &Keyring {
+    pub(crate) fn keys(&self) -> &Arc<Keyring> {
         &self.options.keys
     }
 
@@ -249,15 +254,18 @@ impl ServiceAccounts {
         let Presented { token, digest, audiences, api_audiences } = presented;
         let verified = match self.verified.get(digest) {
             Some(verified) => verified,
-            None => match self.verify(token, digest, now)? {
-                Some(verified) => verified,
-                None => return Ok(None),
-            },
+            None => {
+                self.catch_up(store, token, digest).await?;
+                match self.verify(token, digest, now)? {
+                    Some(verified) => verified,
+                    None => return Ok(None),
+                }
+            }
         };
         let given = match &verified.said {
             // A token without audiences is for this server.
-            Said::Bound(claims) if !claims.aud.is_empty() => &claims.aud,
-            Said::Bound(_) | Said::Legacy(..) => api_audiences,
+            TokenClaims::Bound(claims) if !claims.aud.is_empty() => &claims.aud,
+            TokenClaims::Bound(_) | TokenClaims::Legacy(..) => api_audiences,
         };
         let audiences_in_common = common(audiences, given);
         if audiences_in_common.is_empty() && !api_audiences.is_empty() {
@@ -267,18 +275,35 @@ impl ServiceAccounts {
                 quoted(audiences)
             ));
         }
-        // Every write that was acknowledged before this request must be visible.
-        store.sync().await.map_err(|error| error.to_string())?;
+        see_acknowledged(store).await?;
         match &verified.said {
-            Said::Bound(claims) => {
+            TokenClaims::Bound(claims) => {
                 live::check(store, claims, now)?;
                 note_if_stale(claims, notes, now);
             }
-            Said::Legacy(claims, seen) => {
+            TokenClaims::Legacy(claims, seen) => {
                 legacy::check(store, &legacy::Token { claims, text: token, seen }, &self.legacy_uses, notes, now)?;
             }
         }
         Ok(Some(Identity { user: verified.user.clone(), audiences: audiences_in_common }))
+    }
+
+    /// Waits for the keys of other servers, if a token of an unknown key has not been refused yet.
+    async fn catch_up(&self, store: &Store, token: &str, digest: &Digest) -> Result<(), String> {
+        let keys = &self.options.keys;
+        if !keys.is_followed() || self.refused.get(digest).is_some() {
+            return Ok(());
+        }
+        if Jws::parse(token).is_some_and(|jws| !keys.verifies(&jws)) {
+            // The signature of a stranger must not wait for a store that is away.
+            let caught_up = async {
+                store.sync().await.map_err(|error| error.to_string())?;
+                keys.catch_up(store).await;
+                Ok(())
+            };
+            return tokio::time::timeout(CATCH_UP_MAX, caught_up).await.unwrap_or(Ok(()));
+        }
+        Ok(())
     }
 
     /// Verifies the signature, and caches the claims of the token.
@@ -307,7 +332,7 @@ impl ServiceAccounts {
                 uid: claims.account_uid.clone(),
                 ..User::authenticated(claims.sub.clone(), claims::groups(&claims.namespace))
             };
-            Verified { said: Said::Legacy(claims, legacy::Seen::default()), user: Arc::new(user) }
+            Verified { said: TokenClaims::Legacy(claims, legacy::Seen::default()), user: Arc::new(user) }
         } else {
             let claims: Claims = serde_json::from_slice(&jws.claims).map_err(unreadable)?;
             let of = &claims.kubernetes;
@@ -320,7 +345,7 @@ impl ServiceAccounts {
                 extra: of.extra(&claims.jti),
                 ..User::authenticated(name, claims::groups(&of.namespace))
             };
-            Verified { said: Said::Bound(Box::new(claims)), user: Arc::new(user) }
+            Verified { said: TokenClaims::Bound(Box::new(claims)), user: Arc::new(user) }
         };
         let verified = Arc::new(verified);
         // The cached value is built from the claims, some of them twice.

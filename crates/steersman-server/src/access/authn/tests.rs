@@ -11,7 +11,7 @@ use steersman_storage::Memory;
 
 const NOW: i64 = 1_800_000_000;
 
-struct World {
+struct AccountServer {
     authenticator: Authenticator,
     store: Store,
     key: SigningKey,
@@ -21,19 +21,19 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-impl World {
+impl AccountServer {
     /// A store with the account `a/sa` of uid `u1`, and a key that both the authenticator and the test have.
-    async fn new(algorithm: Algorithm) -> World {
+    async fn new(algorithm: Algorithm) -> AccountServer {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
         let (key, pem) = SigningKey::generate(algorithm).unwrap();
         let service_accounts = ServiceAccountOptions {
-            keys: Keyring::given(Some(SigningKey::read(&pem).unwrap()), Vec::new()),
+            keys: Arc::new(Keyring::given(Some(SigningKey::read(&pem).unwrap()), Vec::new())),
             ..ServiceAccountOptions::default()
         };
         let options = Options { service_accounts, ..Options::default() };
-        let world = World { authenticator: Authenticator::new(options, store.clone()), store, key };
-        world.put("serviceaccounts", "sa", json!({"uid": "u1"})).await;
-        world
+        let account_server = AccountServer { authenticator: Authenticator::new(options, store.clone()), store, key };
+        account_server.put("serviceaccounts", "sa", json!({"uid": "u1"})).await;
+        account_server
     }
 
     async fn put(&self, resource: &str, name: &str, metadata: Value) {
@@ -98,14 +98,14 @@ fn encode(value: &Value) -> String {
 #[tokio::test]
 async fn a_forged_or_misused_token_is_refused() {
     for algorithm in [Algorithm::Es256, Algorithm::Rs256] {
-        let world = World::new(algorithm).await;
-        let sign = |changes: Value| jws::sign(&world.key, &claims(changes)).unwrap();
+        let account_server = AccountServer::new(algorithm).await;
+        let sign = |changes: Value| jws::sign(&account_server.key, &claims(changes)).unwrap();
         let good = sign(json!({}));
-        assert_eq!(world.name(&good, NOW).await.as_deref(), Ok("system:serviceaccount:a:sa"));
+        assert_eq!(account_server.name(&good, NOW).await.as_deref(), Ok("system:serviceaccount:a:sa"));
         let [header, body, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!("{good}") };
         let (other_key, _) = SigningKey::generate(algorithm).unwrap();
         let with_header = |header: Value| format!("{}.{body}.{signature}", encode(&header));
-        let kid = world.key.public().id();
+        let kid = account_server.key.public().id();
         let hmac = {
             let signed = format!("{}.{body}", encode(&json!({"alg": "HS256", "kid": kid})));
             // Signed with the public key, which everybody knows, as the secret.
@@ -156,73 +156,73 @@ async fn a_forged_or_misused_token_is_refused() {
             ),
         ];
         for (what, token, why) in table {
-            let refused = world.name(&token, NOW).await.expect_err(what);
+            let refused = account_server.name(&token, NOW).await.expect_err(what);
             let want = if why.is_empty() { "invalid bearer token" } else { why };
             assert!(refused.contains(want) && (!why.is_empty() || refused == want), "{what}: {refused}");
             // Caching the token does not make it valid.
-            assert_eq!(world.name(&token, NOW).await.expect_err(what), refused, "{what}");
+            assert_eq!(account_server.name(&token, NOW).await.expect_err(what), refused, "{what}");
         }
-        assert!(world.name(&good, NOW).await.is_ok());
+        assert!(account_server.name(&good, NOW).await.is_ok());
     }
 }
 
 #[tokio::test]
 async fn a_token_ends_with_its_time_though_it_is_remembered() {
-    let world = World::new(Algorithm::Es256).await;
-    let token = world.issue(request()).await;
+    let account_server = AccountServer::new(Algorithm::Es256).await;
+    let token = account_server.issue(request()).await;
     for (second, is_good) in [(NOW - 60, true), (NOW, true), (NOW + 660, true), (NOW + 661, false), (NOW - 61, false)] {
-        assert_eq!(world.name(&token, second).await.is_ok(), is_good, "{second}");
+        assert_eq!(account_server.name(&token, second).await.is_ok(), is_good, "{second}");
     }
 }
 
 #[tokio::test]
 async fn a_token_ends_with_what_it_is_bound_to() {
-    let world = World::new(Algorithm::Es256).await;
+    let account_server = AccountServer::new(Algorithm::Es256).await;
     for resource in ["pods", "secrets"] {
-        world.put(resource, "x", json!({"uid": "x1"})).await;
+        account_server.put(resource, "x", json!({"uid": "x1"})).await;
         let mut request = request();
         match resource {
             "pods" => request.pod = Some(bound("x", "x1")),
             _ => request.secret = Some(bound("x", "x1")),
         }
-        let token = world.issue(request).await;
-        assert!(world.name(&token, NOW).await.is_ok());
+        let token = account_server.issue(request).await;
+        assert!(account_server.name(&token, NOW).await.is_ok());
         let deleted_at = |second: i64| json!({"uid": "x1", "deletionTimestamp": at(second).to_string()});
-        world.put(resource, "x", deleted_at(NOW - 60)).await;
-        assert!(world.name(&token, NOW).await.is_ok(), "{resource} ends");
-        world.put(resource, "x", deleted_at(NOW - 61)).await;
-        assert!(world.name(&token, NOW).await.is_err(), "{resource} should have ended");
-        world.put(resource, "x", json!({"uid": "x2"})).await;
-        let refused = world.name(&token, NOW).await.unwrap_err();
+        account_server.put(resource, "x", deleted_at(NOW - 60)).await;
+        assert!(account_server.name(&token, NOW).await.is_ok(), "{resource} ends");
+        account_server.put(resource, "x", deleted_at(NOW - 61)).await;
+        assert!(account_server.name(&token, NOW).await.is_err(), "{resource} should have ended");
+        account_server.put(resource, "x", json!({"uid": "x2"})).await;
+        let refused = account_server.name(&token, NOW).await.unwrap_err();
         assert!(refused.contains("UID (x2) does not match service account"), "{refused}");
-        world.remove(resource, "x").await;
-        let refused = world.name(&token, NOW).await.unwrap_err();
+        account_server.remove(resource, "x").await;
+        let refused = account_server.name(&token, NOW).await.unwrap_err();
         assert_eq!(refused, "[invalid bearer token, service account token has been invalidated]");
     }
-    let token = world.issue(request()).await;
-    world.put("serviceaccounts", "sa", json!({"uid": "u2"})).await;
-    let refused = world.name(&token, NOW).await.unwrap_err();
+    let token = account_server.issue(request()).await;
+    account_server.put("serviceaccounts", "sa", json!({"uid": "u2"})).await;
+    let refused = account_server.name(&token, NOW).await.unwrap_err();
     assert_eq!(refused, "[invalid bearer token, service account UID (u2) does not match claim (u1)]");
-    world.remove("serviceaccounts", "sa").await;
-    let refused = world.name(&token, NOW).await.unwrap_err();
+    account_server.remove("serviceaccounts", "sa").await;
+    let refused = account_server.name(&token, NOW).await.unwrap_err();
     assert_eq!(refused, "[invalid bearer token, serviceaccounts \"sa\" not found]");
 }
 
 #[tokio::test]
 async fn a_token_of_a_secret_is_good_while_the_secret_holds_it() {
-    let world = World::new(Algorithm::Es256).await;
-    let accounts = world.authenticator.service_accounts();
+    let account_server = AccountServer::new(Algorithm::Es256).await;
+    let accounts = account_server.authenticator.service_accounts();
     let token = accounts.issue_legacy("a", &bound("sa", "u1"), "t", at(NOW)).await.unwrap();
     let (secrets, key) = (GroupResource::new("", "secrets"), ObjectKey::namespaced("a", "t"));
-    assert!(world.name(&token, NOW).await.is_err(), "before it is in the secret");
+    assert!(account_server.name(&token, NOW).await.is_err(), "before it is in the secret");
     let secret = |data: Value| json!({"metadata": {"uid": "t1"}, "data": data}).to_string();
     let held = secret(json!({"token": STANDARD.encode(&token)}));
-    let created = world.store.create(&secrets, &key, held.into()).await.unwrap();
+    let created = account_server.store.create(&secrets, &key, held.into()).await.unwrap();
     for second in [NOW, NOW + 100_000_000] {
-        assert_eq!(world.name(&token, second).await.as_deref(), Ok("system:serviceaccount:a:sa"));
+        assert_eq!(account_server.name(&token, second).await.as_deref(), Ok("system:serviceaccount:a:sa"));
     }
-    world.store.update(&secrets, &key, created.revision, secret(json!({})).into()).await.unwrap();
-    let refused = world.name(&token, NOW).await.unwrap_err();
+    account_server.store.update(&secrets, &key, created.revision, secret(json!({})).into()).await.unwrap();
+    let refused = account_server.name(&token, NOW).await.unwrap_err();
     assert_eq!(refused, "[invalid bearer token, service account token does not match server's copy]");
 }
 

@@ -1,6 +1,6 @@
 //! The token file: users with static tokens.
 
-use crate::shared::digest_cache::{Digest, digest};
+use crate::shared::identity::digest_cache::{Digest, digest};
 use std::collections::HashMap;
 use std::sync::Arc;
 use steersman_kinds::user::User;

@@ -2,7 +2,7 @@
 //! apiserver's `plugin/pkg/authenticator/token/webhook`.
 
 use crate::access::authn::{Identity, common};
-use crate::shared::digest_cache::{DigestCache, digest};
+use crate::shared::identity::digest_cache::{DigestCache, digest};
 use crate::shared::webhook::Client;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 //! error, or a denial if the failure policy says so. Follows apiserver's `plugin/pkg/authorizer/webhook`.
 
 use crate::access::authz::{Authorizer, Decision, Rules, Verdict};
-use crate::shared::digest_cache::{DigestCache, digest};
+use crate::shared::identity::digest_cache::{DigestCache, digest};
 use crate::shared::operation::{Attributes, ResourceAttributes};
 use crate::shared::webhook::Client;
 use bytes::Bytes;
@@ -72,7 +72,7 @@ struct Review<'a> {
 #[serde(rename_all = "camelCase")]
 struct Spec<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    resource_attributes: Option<Asked<'a>>,
+    resource_attributes: Option<ReviewAttributes<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     non_resource_attributes: Option<AskedPath<'a>>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -96,7 +96,7 @@ struct AskedPath<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a> {
+struct ReviewAttributes<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
     verb: &'a str,
@@ -239,14 +239,14 @@ impl Status {
     }
 }
 
-fn asked<'a>(of: &'a ResourceAttributes<'_>) -> Asked<'a> {
+fn asked<'a>(of: &'a ResourceAttributes<'_>) -> ReviewAttributes<'a> {
     let field_selector = of
         .field_selector
         .filter(|fields| !fields.is_everything())
         .map(|fields| Requirements { requirements: fields.requirements.iter().map(of_field).collect() });
     let label_selector = of.label_selector.map(|labels| labels.requirements().iter().filter_map(of_label).collect());
     let label_selector = label_selector.filter(|requirements: &Vec<_>| !requirements.is_empty());
-    Asked {
+    ReviewAttributes {
         namespace: of.namespace.unwrap_or_default(),
         verb: of.verb,
         group: of.group,

@@ -62,7 +62,7 @@ struct Binding {
 }
 
 /// An object in its wanted state.
-struct Wanted {
+struct DesiredObject {
     resource: Resource,
     key: ObjectKey,
     object: Value,
@@ -88,7 +88,7 @@ pub(super) async fn reconcile(state: &State) -> Result<(), Failure> {
     futures::stream::iter(writes).buffer_unordered(WRITES_AT_A_TIME).try_collect().await
 }
 
-fn wanted(access: Access) -> Vec<Wanted> {
+fn wanted(access: Access) -> Vec<DesiredObject> {
     let Access { cluster_roles, cluster_role_bindings, roles, role_bindings } = access;
     let cluster_roles = cluster_roles.into_iter().map(|role| role.wanted(Resource::ClusterRoles, "ClusterRole"));
     let roles = roles.into_iter().map(|role| role.wanted(Resource::Roles, "Role"));
@@ -101,19 +101,19 @@ fn wanted(access: Access) -> Vec<Wanted> {
 }
 
 impl Role {
-    fn wanted(self, resource: Resource, kind: &str) -> Wanted {
+    fn wanted(self, resource: Resource, kind: &str) -> DesiredObject {
         let Role { name, namespace, labels, aggregation_rule, rules } = self;
         let (key, mut object) = skeleton(kind, &name, namespace.as_deref(), labels);
         object["rules"] = json!(rules);
         if let Some(aggregation_rule) = aggregation_rule {
             object["aggregationRule"] = aggregation_rule;
         }
-        Wanted { resource, key, object }
+        DesiredObject { resource, key, object }
     }
 }
 
 impl Binding {
-    fn wanted(self, resource: Resource, kind: &str, role_kind: &str) -> Wanted {
+    fn wanted(self, resource: Resource, kind: &str, role_kind: &str) -> DesiredObject {
         let Binding { name, namespace, role, subjects } = self;
         let (key, mut object) = skeleton(kind, &name, namespace.as_deref(), serde_json::Map::new());
         object["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
@@ -127,7 +127,7 @@ impl Binding {
         if !subjects.is_empty() {
             object["subjects"] = subjects.into();
         }
-        Wanted { resource, key, object }
+        DesiredObject { resource, key, object }
     }
 }
 
@@ -155,7 +155,7 @@ fn skeleton(
 }
 
 /// Creates or repairs one object.
-async fn one(state: &State, wanted: &Wanted) -> Result<(), Failure> {
+async fn one(state: &State, wanted: &DesiredObject) -> Result<(), Failure> {
     let storage = wanted.resource.storage();
     // The cache is up to date: the server waits for it before this begins.
     let step = match state.store.get_cached(&storage, &wanted.key) {
@@ -176,7 +176,7 @@ async fn one(state: &State, wanted: &Wanted) -> Result<(), Failure> {
     }
 }
 
-async fn write(state: &State, wanted: &Wanted, verb: Verb, change: &Change<'_>) -> Result<(), Failure> {
+async fn write(state: &State, wanted: &DesiredObject, verb: Verb, change: &Change<'_>) -> Result<(), Failure> {
     let catalog = state.catalog();
     let storage = wanted.resource.storage();
     let Some(served) = catalog.find(&storage.group, "v1", &storage.resource) else { return Ok(()) };

@@ -1,90 +1,152 @@
 //! The server's own Lease in `kube-system`, with its identity and expiry. Clients and tools count servers by these
 //! Leases.
 //!
-//! Upstream renews it every ten seconds; here it is renewed well within its duration of an hour, because every renewal
-//! is a write.
+//! Upstream renews it every ten seconds, and so does a server that shares its store, since others count it as ended
+//! otherwise. A server that is alone renews it well within its duration of an hour, because every renewal is a write.
 
 use crate::background::bootstrap::{assign, create};
+use crate::shared::identity::uid;
 use crate::shared::status::Failure;
-use crate::shared::uid;
 use crate::state::State;
 use jiff::Timestamp;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::time as times;
-use steersman_machinery::value::{set_at, str_at};
+use steersman_machinery::value::{remove_at, set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value, name};
 use tokio::task::JoinHandle;
 
+/// The label of the Leases of servers, and its value.
+pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
+pub(super) const IDENTITY: &str = "kube-apiserver";
+/// The annotation with the address at which other machines reach the server.
+pub(super) const ADVERTISED: &str = "steersman.dev/advertised-address";
 const SECONDS: u64 = 3600;
-const INTERVAL: Duration = Duration::from_secs(600);
-/// The least time between two renewals.
-const RECENT_SECONDS: i64 = 300;
 /// The number of digits of an address's digest in the identity.
 const DIGITS: usize = 26;
 
-/// Writes the lease, and starts the task that renews it until the server stops.
-///
-/// # Errors
-/// When the store refuses a write.
-pub(crate) async fn start(state: &Arc<State>, address: &str) -> Result<JoinHandle<()>, Failure> {
-    let key = ObjectKey::namespaced("kube-system", &*identity(address));
-    let holder = format!("{}_{}", key.name, uid::random());
-    create(state, &leases(), &key, lease(&key, address, &holder, state.now())).await?;
-    renew(state, &key, &holder).await?;
-    let state = state.clone();
-    Ok(tokio::spawn(async move {
-        loop {
-            // Both arms are cancel-safe: they have no state.
-            tokio::select! {
-                () = state.stopping() => return,
-                () = tokio::time::sleep(INTERVAL) => {}
-            }
-            if let Err(failure) = renew(&state, &key, &holder).await {
-                let message = &failure.status.message;
-                tracing::warn!(message, "the lease of the server could not be renewed; it is tried again later");
-            }
-        }
-    }))
+/// The Lease of this server.
+#[derive(Clone, Debug)]
+pub(super) struct OwnLease {
+    pub(super) key: ObjectKey,
+    /// The value of the label with the name of the host.
+    host: String,
+    holder: String,
+    /// The address at which other machines reach the server.
+    pub(super) advertised: Option<SocketAddr>,
 }
 
-/// Renews the Lease, unless it was renewed so recently that it can wait for the next time: a start without changes
-/// writes nothing.
-async fn renew(state: &State, key: &ObjectKey, holder: &str) -> Result<(), Failure> {
-    let now = state.now();
-    assign(state, &leases(), key, &|lease| {
-        let renewed = str_at(lease, &["spec", "renewTime"]).and_then(times::parse);
-        let age = renewed.map_or(i64::MAX, |renewed| now.as_second().saturating_sub(renewed.as_second()));
-        if !(0..RECENT_SECONDS).contains(&age) {
-            set_at(lease, &["spec", "holderIdentity"], holder.into());
-            set_at(lease, &["spec", "renewTime"], micros(now).into());
-        }
-    })
-    .await
+/// How often a Lease is renewed.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    interval: Duration,
+    /// The least time between two renewals.
+    recent_seconds: i64,
 }
 
-fn lease(key: &ObjectKey, address: &str, holder: &str, now: Timestamp) -> Value {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+impl Pace {
+    fn of(state: &State) -> Pace {
+        match state.store.is_shared() {
+            true => Pace { interval: Duration::from_secs(10), recent_seconds: 5 },
+            false => Pace { interval: Duration::from_secs(600), recent_seconds: 300 },
+        }
+    }
+}
+
+impl OwnLease {
+    pub(super) fn new(host: &str, address: &str, advertised: Option<SocketAddr>) -> OwnLease {
+        let key = ObjectKey::namespaced("kube-system", &*identity(host, address));
+        let holder = format!("{}_{}", key.name, uid::random());
+        // The name of a host need not be a valid label value.
+        let host = if name::label_value(host).is_empty() { host.to_owned() } else { String::new() };
+        OwnLease { key, host, holder, advertised }
+    }
+
+    /// Writes the lease, and starts the task that renews it until the server stops.
+    ///
+    /// # Errors
+    /// When the store refuses a write.
+    pub(super) async fn start(&self, state: &Arc<State>) -> Result<JoinHandle<()>, Failure> {
+        create(state, &leases(), &self.key, self.object(state.now())).await?;
+        self.renew(state).await?;
+        let (state, own, Pace { interval, .. }) = (state.clone(), self.clone(), Pace::of(state));
+        Ok(tokio::spawn(async move {
+            loop {
+                // All arms are cancel-safe: they have no state.
+                tokio::select! {
+                    () = state.stopping() => return,
+                    // Whoever withdraws deletes the Lease, where others look at it.
+                    () = state.withdrawn(), if state.store.is_shared() => return,
+                    () = tokio::time::sleep(interval) => {}
+                }
+                let renewed = match own.renew(&state).await {
+                    Err(failure) if failure.code() == 404 && !state.is_withdrawn() => {
+                        create(&state, &leases(), &own.key, own.object(state.now())).await
+                    }
+                    renewed => renewed,
+                };
+                if let Err(failure) = renewed {
+                    let message = &failure.status.message;
+                    tracing::warn!(message, "the lease of the server could not be renewed; it is tried again later");
+                }
+            }
+        }))
+    }
+
+    /// Renews the Lease, unless it was renewed so recently that it can wait for the next time: a start without changes
+    /// writes nothing.
+    async fn renew(&self, state: &State) -> Result<(), Failure> {
+        let (now, Pace { recent_seconds, .. }) = (state.now(), Pace::of(state));
+        assign(state, &leases(), &self.key, &|lease| {
+            let renewed = str_at(lease, &["spec", "renewTime"]).and_then(times::parse);
+            let age = renewed.map_or(i64::MAX, |renewed| now.as_second().saturating_sub(renewed.as_second()));
+            if !(0..recent_seconds).contains(&age) {
+                set_at(lease, &["spec", "holderIdentity"], self.holder.as_str().into());
+                set_at(lease, &["spec", "renewTime"], micros(now).into());
+            }
+            self.advertise(lease);
+        })
+        .await
+    }
+
+    fn object(&self, now: Timestamp) -> Value {
+        let mut lease = lease(&self.key, &self.host, &self.holder, now);
+        self.advertise(&mut lease);
+        lease
+    }
+
+    fn advertise(&self, lease: &mut Value) {
+        match self.advertised {
+            Some(advertised) => {
+                set_at(lease, &["metadata", "annotations", ADVERTISED], advertised.to_string().into());
+            }
+            None => {
+                remove_at(lease, &["metadata", "annotations", ADVERTISED]);
+            }
+        }
+    }
+}
+
+fn lease(key: &ObjectKey, host: &str, holder: &str, now: Timestamp) -> Value {
     let mut lease = json!({
         "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
         "metadata": {
             "name": &*key.name, "namespace": "kube-system",
-            "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"},
+            "labels": {IDENTITY_LABEL: IDENTITY},
         },
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": SECONDS, "renewTime": micros(now)},
     });
-    // An IPv6 address is not a valid label value.
-    let host = if name::label_value(host).is_empty() { host } else { "" };
     set_at(&mut lease, &["metadata", "labels", "kubernetes.io/hostname"], host.into());
     lease
 }
 
-/// A name that stays the same as long as the server has the same address.
-fn identity(address: &str) -> String {
-    let digest = Sha256::digest(address);
+/// A name that stays the same as long as the server has the same address on the same host.
+fn identity(host: &str, address: &str) -> String {
+    let digest = Sha256::digest(format!("{host} {address}"));
     let mut identity = "apiserver-".to_owned();
     for byte in &digest[..DIGITS / 2] {
         // Writes to a string cannot fail.
@@ -98,6 +160,6 @@ fn micros(time: Timestamp) -> String {
     format!("{:.6}", time)
 }
 
-fn leases() -> GroupResource {
+pub(super) fn leases() -> GroupResource {
     GroupResource::new("coordination.k8s.io", "leases")
 }

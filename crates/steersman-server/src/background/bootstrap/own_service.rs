@@ -1,7 +1,7 @@
 //! The Service `kubernetes`, by which programs in a cluster find the server, with its endpoints and the range of its
 //! address. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
-use crate::background::bootstrap::{Found, Pass, assign, create};
+use crate::background::bootstrap::{Pass, assign, create};
 use crate::shared::operation::{Operation, seconds};
 use crate::shared::request::options::Delete;
 use crate::shared::status::Failure;
@@ -10,55 +10,66 @@ use crate::write::registry::service_addresses::allocator::{DEFAULT_RANGES, Famil
 use crate::write::registry::{self, Change};
 use futures::future;
 use serde_json::json;
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use steersman_kinds::catalog::Verb;
 use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 
 const NAME: &str = "kubernetes";
 const PORT: u16 = 443;
-/// The server's port if its address has none.
-const PORT_USUAL: u16 = 6443;
 
-/// Creates the range, the Service and its endpoints, and updates them with the server's address.
-pub(super) async fn reconcile(state: &State, found: &Found<'_>, when: Pass) -> Result<(), Failure> {
-    let port = found.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
-    let ip = found.advertised.filter(is_reachable);
+/// Creates the range, the Service and its endpoints, and updates them with the addresses of all servers. `port` is that of
+/// this one.
+pub(super) async fn reconcile(state: &State, servers: &[SocketAddr], port: u16, when: Pass) -> Result<(), Failure> {
+    let port = servers.iter().map(SocketAddr::port).min().unwrap_or(port);
     // The Service needs the range for its address. The others are independent, and so share commits of the store.
     let addressed = async {
         range(state, when).await?;
         service(state, port).await
     };
-    // A server without an advertised address has no endpoints of its own; endpoints that others write while it runs
-    // stay.
-    if when == Pass::Periodic && ip.is_none() {
+    // Without an advertised address there are no endpoints; endpoints that others write while the server runs stay.
+    if when == Pass::Periodic && servers.is_empty() {
         return addressed.await;
     }
-    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
-    future::try_join3(Box::pin(addressed), endpoints, slice).await.map(|_| ())
+    future::try_join(Box::pin(addressed), Box::pin(point_at(state, servers))).await.map(|_| ())
 }
 
-/// Writes the server's address into its Endpoints; removes them if other machines cannot reach it.
-async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+/// Writes the addresses of the servers into the Endpoints and the EndpointSlice of the Service; removes these if there is none.
+pub(super) async fn point_at(state: &State, servers: &[SocketAddr]) -> Result<(), Failure> {
+    let (endpoints, slice) = (Box::pin(endpoints(state, servers)), Box::pin(slice(state, servers)));
+    future::try_join(endpoints, slice).await.map(|_| ())
+}
+
+async fn endpoints(state: &State, servers: &[SocketAddr]) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("", "endpoints");
-    let Some(ip) = ip else { return remove(state, &resource, &key).await };
-    let subsets = json!([{
-        "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-    }]);
+    if servers.is_empty() {
+        return remove(state, &resource, &key).await;
+    }
+    let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
+    for server in servers {
+        by_port.entry(server.port()).or_default().push(json!({"ip": server.ip().to_string()}));
+    }
+    let subset = |(port, addresses)| json!({"addresses": addresses, "ports": [{"name": "https", "port": port, "protocol": "TCP"}]});
+    let subsets = by_port.into_iter().map(subset).collect();
     behind(state, &resource, &key, endpoints_of(&subsets), &["subsets"]).await
 }
 
-/// The same for the EndpointSlice.
-async fn slice(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+/// A slice has one family and one port: those of the first server, and all servers that have the same.
+async fn slice(state: &State, servers: &[SocketAddr]) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
     let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
-    let Some(ip) = ip else { return remove(state, &resource, &key).await };
-    behind(state, &resource, &key, slice_of(ip, port), &["endpoints", "ports"]).await
+    let Some(first) = servers.iter().min_by_key(|server| server.port()) else {
+        return remove(state, &resource, &key).await;
+    };
+    let is_like_first = |server: &&SocketAddr| server.port() == first.port() && server.is_ipv4() == first.is_ipv4();
+    let alike: Vec<IpAddr> = servers.iter().filter(is_like_first).map(SocketAddr::ip).collect();
+    behind(state, &resource, &key, slice_of(&alike, first), &["endpoints", "ports"]).await
 }
 
 /// Whether other machines can reach an address.
-fn is_reachable(address: &IpAddr) -> bool {
+pub(super) fn is_reachable(address: &IpAddr) -> bool {
     let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
@@ -172,17 +183,18 @@ fn endpoints_of(subsets: &Value) -> Value {
     })
 }
 
-fn slice_of(ip: IpAddr, port: u16) -> Value {
+fn slice_of(servers: &[IpAddr], first: &SocketAddr) -> Value {
+    let endpoint = |ip: &IpAddr| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}});
     json!({
         "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
         "metadata": {"name": NAME, "namespace": "default", "labels": {"kubernetes.io/service-name": NAME}},
-        "addressType": if ip.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [ip.to_string()], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        "addressType": if first.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": servers.iter().map(endpoint).collect::<Vec<Value>>(),
+        "ports": [{"name": "https", "port": first.port(), "protocol": "TCP"}],
     })
 }
 
-async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
+pub(super) async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
     let catalog = state.catalog();
     let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
     if state.get_own(resource, key).await?.is_none() {

@@ -3,7 +3,7 @@
 //! A change is read once: parsed, its status computed, its schemas compiled if the spec has changed. The resource is served
 //! before the status says `Established`, so that a client that reads this condition can use the resource.
 
-use crate::background::definitions::known::{self, Known, Purpose, Source, Task};
+use crate::background::definitions::processed::{self, ProcessedDefinition, Purpose, Source, Task};
 use crate::background::definitions::{deletion, key, parse, rewriting, storage, write};
 use crate::shared::conversion::webhook::Webhook;
 use crate::shared::follower::in_force::NotInForce;
@@ -37,7 +37,7 @@ const REWRITES_AT_A_TIME: usize = 4;
 #[derive(Debug)]
 pub(super) struct Follower {
     state: Arc<State>,
-    known: HashMap<Box<str>, Known>,
+    known: HashMap<Box<str>, ProcessedDefinition>,
     names: NameIndex,
     /// Definitions that lack a name because another one has it.
     without_names: BTreeSet<Box<str>>,
@@ -350,7 +350,7 @@ impl Follower {
         is_stale.then(|| Purpose::Rewrite {
             uid: uid(),
             generation: crd::generation(definition),
-            stored_versions: known::stored_versions(definition),
+            stored_versions: processed::stored_versions(definition),
         })
     }
 

@@ -1,10 +1,11 @@
-//! Maintains the APIServices of the groups that this server serves, and reports why the other ones are not available.
+//! Maintains the APIServices of the groups that this server serves.
 //!
 //! Follows upstream's autoregistration: APIServices of built-in groups are made when the server starts, those of
-//! definitions come and go with the served groups. Requests are not forwarded to other servers, so their APIServices
-//! are never available.
+//! definitions come and go with the served groups. One that leads elsewhere although this server serves the version has no
+//! effect, and says so.
 
 use crate::background::upkeep::{create, delete, edit};
+use crate::shared::aggregation::{priority, remotes};
 use crate::shared::conversion;
 use crate::shared::operation::seconds;
 use crate::shared::status::Failure;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 use steersman_kinds::builtin::cluster::api_service::GROUP;
 use steersman_kinds::builtin::cluster::resource_metrics;
 use steersman_kinds::catalog::{Catalog, Served};
-use steersman_machinery::value::{at, set_at, str_at};
+use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision, Value};
 use steersman_storage::{At, Page, Scope};
 
@@ -26,52 +27,14 @@ const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The most APIServices written at a time.
 const WRITES_AT_A_TIME: usize = 64;
 
-/// The priorities of built-in groups and versions. A version that is not listed has no APIService, because only this
-/// server has it.
-const PRIORITIES: [(&str, &str, i64, i64); 28] = [
-    ("", "v1", 18000, 1),
-    ("admissionregistration.k8s.io", "v1", 16700, 15),
-    ("admissionregistration.k8s.io", "v1alpha1", 16700, 9),
-    ("admissionregistration.k8s.io", "v1beta1", 16700, 12),
-    ("apiextensions.k8s.io", "v1", 16700, 15),
-    ("apps", "v1", 17800, 15),
-    ("authentication.k8s.io", "v1", 17700, 15),
-    ("authorization.k8s.io", "v1", 17600, 15),
-    ("autoscaling", "v1", 17500, 15),
-    ("autoscaling", "v2", 17500, 30),
-    ("batch", "v1", 17400, 15),
-    ("batch", "v2alpha1", 17400, 9),
-    ("certificates.k8s.io", "v1", 17300, 15),
-    ("coordination.k8s.io", "v1", 16500, 15),
-    ("discovery.k8s.io", "v1", 16200, 15),
-    ("events.k8s.io", "v1", 17750, 15),
-    ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
-    (resource_metrics::GROUP, resource_metrics::VERSION, 100, 100),
-    ("networking.k8s.io", "v1", 17200, 15),
-    ("networking.k8s.io", "v1beta1", 17200, 9),
-    ("node.k8s.io", "v1", 16300, 15),
-    ("policy", "v1", 17100, 15),
-    ("rbac.authorization.k8s.io", "v1", 17000, 15),
-    ("resource.k8s.io", "v1", 16200, 21),
-    ("resource.k8s.io", "v1beta2", 16200, 15),
-    ("scheduling.k8s.io", "v1", 16600, 15),
-    ("storage.k8s.io", "v1", 16800, 15),
-    ("storage.k8s.io", "v1beta1", 16800, 9),
-];
-const PRIORITY_OF_CUSTOM: (i64, i64) = (1000, 100);
-
 /// The resources that a pass depends on, beside the catalog.
-pub(super) fn resources() -> [GroupResource; 2] {
-    [GroupResource::new(GROUP, PLURAL), services()]
-}
-
-fn services() -> GroupResource {
-    GroupResource::new("", "services")
+pub(super) fn resources() -> [GroupResource; 1] {
+    [GroupResource::new(GROUP, PLURAL)]
 }
 
 /// A wanted APIService.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct DesiredApiService<'a> {
     group: &'a str,
     version: &'a str,
     owner: Owner,
@@ -96,21 +59,21 @@ pub(super) struct Keeper {
 }
 
 /// The APIServices of the catalog by name. As upstream, the group of APIServices itself has none.
-fn wanted(catalog: &Catalog) -> HashMap<String, Wanted<'_>> {
+fn wanted(catalog: &Catalog) -> HashMap<String, DesiredApiService<'_>> {
     let versions = catalog.groups().iter().flat_map(|group| group.served());
     let versions = versions.filter(|version| *version.group != *GROUP);
     let wanted = versions.filter_map(|version| {
         let (group, version, is_built_in) = (&*version.group, &*version.name, version.has_built_in());
         let (owner, priority) = match is_built_in {
-            true => (Owner::Nobody, priority(group, version)?),
-            false => (Owner::Server, PRIORITY_OF_CUSTOM),
+            true => (Owner::Nobody, priority::of_built_in(group, version)?),
+            false => (Owner::Server, priority::OF_CUSTOM),
         };
-        Some((format!("{version}.{group}"), Wanted { group, version, owner, priority }))
+        Some((format!("{version}.{group}"), DesiredApiService { group, version, owner, priority }))
     });
     wanted.collect()
 }
 
-impl Wanted<'_> {
+impl DesiredApiService<'_> {
     fn spec(&self) -> Value {
         let (group_priority, version_priority) = self.priority;
         let mut spec = json!({
@@ -131,11 +94,6 @@ impl Owner {
             Owner::Server => "true",
         }
     }
-}
-
-fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
-    let row = PRIORITIES.iter().find(|(one, name, ..)| *one == group && *name == version);
-    row.map(|(_, _, group, version)| (*group, *version))
 }
 
 /// Makes the missing ones of built-in groups. Concurrently, so that they share commits of the store.
@@ -171,11 +129,8 @@ impl Keeper {
                     if self.checked.get(name) != Some(&object.revision) {
                         match wanted.owner {
                             Owner::Server => restore(state, served, &object, wanted).await?,
-                            // It may have belonged to another server until now.
-                            Owner::Nobody if wanted.group == resource_metrics::GROUP => {
-                                judge(state, served, &object).await?;
-                            }
-                            Owner::Nobody => {}
+                            // It may lead to another server, or have done so until now.
+                            Owner::Nobody => judge(state, served, &object).await?,
                         }
                     }
                     checked.insert(object.key.name.clone(), object.revision);
@@ -190,7 +145,11 @@ impl Keeper {
     }
 }
 
-async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted<'_>)>) -> Result<(), Failure> {
+async fn create_all(
+    state: &State,
+    served: &Served,
+    missing: Vec<(String, DesiredApiService<'_>)>,
+) -> Result<(), Failure> {
     for some in missing.chunks(WRITES_AT_A_TIME) {
         let writes = some.iter().map(|(name, wanted)| {
             let object = json!({
@@ -210,7 +169,7 @@ fn is_taken_over(label: &str, found: &Object) -> Result<bool, Failure> {
 }
 
 /// Restores the spec of an APIService that the server maintains.
-async fn restore(state: &State, served: &Served, found: &Object, wanted: Wanted<'_>) -> Result<(), Failure> {
+async fn restore(state: &State, served: &Served, found: &Object, wanted: DesiredApiService<'_>) -> Result<(), Failure> {
     let tree = conversion::parse(found)?;
     let spec = wanted.spec();
     if at(&tree, &["spec"]) == Some(&spec) {
@@ -222,41 +181,46 @@ async fn restore(state: &State, served: &Served, found: &Object, wanted: Wanted<
     edit(state, served, None, &found.key.name, MANAGER, &set).await
 }
 
-/// Writes into an APIService of a user whether it is available.
+/// Writes into an APIService of a user that it is available, if this server answers for it. What is true of other servers
+/// `crate::background::upkeep::remotes` finds out.
 async fn judge(state: &State, served: &Served, found: &Object) -> Result<(), Failure> {
-    let tree = conversion::parse(found)?;
-    let now = seconds(state.now());
-    let wanted = match at(&tree, &["spec", "service"]) {
-        None => condition("True", "Local", "Local APIServices are always available".to_owned()),
-        Some(reference) => unavailable(state, reference),
+    let Some(remote) = state.remotes.named(&found.key.name) else {
+        let wanted = condition("True", "Local", "Local APIServices are always available".to_owned());
+        return write_condition(state, served, found, &wanted).await;
     };
-    if current(&tree).is_some_and(|current| is_same(current, &wanted)) {
+    if !remotes::is_local(&state.catalog(), &remote.group, &remote.version) {
         return Ok(());
     }
-    let set = |service: &mut Value| set_condition(service, &wanted, &now);
+    let why = format!(
+        "this server serves {}/{} itself and does not pass requests for it on: delete what defines it here, or this APIService",
+        remote.group, remote.version
+    );
+    write_condition(state, served, found, &condition("False", "ServedLocally", why)).await
+}
+
+/// Writes the condition `Available` into the APIService of another server.
+///
+/// # Errors
+/// When the store cannot be read or written.
+pub(super) async fn set_available(state: &State, name: &str, wanted: &Value) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
+    let found = state.get(&served.resource.storage, &ObjectKey::cluster(name)).await?;
+    let Some(found) = found else { return Ok(()) };
+    write_condition(state, served, &found, wanted).await
+}
+
+async fn write_condition(state: &State, served: &Served, found: &Object, wanted: &Value) -> Result<(), Failure> {
+    let tree = conversion::parse(found)?;
+    if current(&tree).is_some_and(|current| is_same(current, wanted)) {
+        return Ok(());
+    }
+    let now = seconds(state.now());
+    let set = |service: &mut Value| set_condition(service, wanted, &now);
     edit(state, served, Some("status"), &found.key.name, MANAGER, &set).await
 }
 
-/// The condition that says why the server behind a service is not available.
-fn unavailable(state: &State, reference: &Value) -> Value {
-    let text = |field: &str| str_at(reference, &[field]).unwrap_or_default();
-    let (namespace, name) = (text("namespace"), text("name"));
-    let port = at(reference, &["port"]).and_then(Value::as_i64).unwrap_or(443);
-    let found = state.store.get_cached(&services(), &ObjectKey::namespaced(namespace, name));
-    let Some(service) = found.and_then(|service| conversion::parse(&service).ok()) else {
-        return condition("False", "ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
-    };
-    let ports = at(&service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
-    let has_port = ports.into_iter().any(|one| at(one, &["port"]).and_then(Value::as_i64) == Some(port));
-    if str_at(&service, &["spec", "type"]) == Some("ClusterIP") && !has_port {
-        let message = format!("service/{name} in {namespace:?} is not listening on port {port}");
-        return condition("False", "ServicePortError", message);
-    }
-    let message = "this server does not forward requests to other API servers";
-    condition("False", "AggregationNotSupported", message.to_owned())
-}
-
-fn condition(status: &str, reason: &str, message: String) -> Value {
+pub(super) fn condition(status: &str, reason: &str, message: String) -> Value {
     json!({"type": "Available", "status": status, "reason": reason, "message": message})
 }
 
@@ -286,8 +250,13 @@ fn set_condition(service: &mut Value, wanted: &Value, now: &str) {
 /// Serves resource metrics if there is a source, unless an APIService says that another server serves them.
 pub(crate) fn offer_resource_metrics(state: &State) {
     let Some(offer) = &state.resource_metrics else { return };
-    let is_elsewhere = state.is_elsewhere(resource_metrics::GROUP, resource_metrics::VERSION);
-    if offer.next(&state.catalog(), is_elsewhere).is_some() {
-        state.serve_next(|catalog| offer.next(catalog, is_elsewhere).unwrap_or_else(|| catalog.clone()));
+    let is_elsewhere =
+        state.remotes.named(&format!("{}.{}", resource_metrics::VERSION, resource_metrics::GROUP)).is_some();
+    let next = |catalog: &Catalog| match is_elsewhere {
+        true => offer.removed_from(catalog),
+        false => offer.added_to(catalog),
+    };
+    if next(&state.catalog()).is_some() {
+        state.serve_next(|catalog| next(catalog).unwrap_or_else(|| catalog.clone()));
     }
 }

@@ -7,9 +7,9 @@
 
 use crate::background::upkeep;
 use crate::shared::conversion;
+use crate::shared::identity::uid;
 use crate::shared::operation::{Operation, seconds};
 use crate::shared::status::Failure;
-use crate::shared::uid;
 use crate::state::State;
 use crate::write::initializers::field::{self, Turn};
 use crate::write::initializers::{Configured, OnTimeout};
@@ -41,13 +41,13 @@ const MANAGER: &str = "initializers";
 #[derive(Default)]
 struct Waiting {
     /// By uid.
-    known: HashMap<Box<str>, Known>,
+    known: HashMap<Box<str>, WaitingObject>,
     /// The time of the last write of the statuses.
     shown_at: Option<tokio::time::Instant>,
 }
 
 /// An object that waits, as it was read at a revision.
-struct Known {
+struct WaitingObject {
     revision: Revision,
     state: Stage,
     /// The initializer that an Event has been written about, because the object waits long for it.
@@ -124,7 +124,7 @@ impl Waiting {
             let uid: Box<str> = object.meta().uid().into();
             let mut known = match before.remove(&uid) {
                 Some(known) if known.revision == object.revision => known,
-                old => Known::read(object, old.and_then(|old| old.warned_of)),
+                old => WaitingObject::read(object, old.and_then(|old| old.warned_of)),
             };
             let (act, at) = known.due(now);
             wake = [wake, at].into_iter().flatten().min();
@@ -220,16 +220,16 @@ impl Waiting {
     }
 }
 
-// === impl Known ===
+// === impl WaitingObject ===
 
-impl Known {
-    fn read(object: &Object, warned_of: Option<String>) -> Known {
+impl WaitingObject {
+    fn read(object: &Object, warned_of: Option<String>) -> WaitingObject {
         let state = match conversion::parse(object) {
             Ok(tree) if field::result(&tree).is_some() => Stage::Failed,
             Ok(tree) => field::turn(&tree).map_or(Stage::Unclear, Stage::Waits),
             Err(_) => Stage::Unclear,
         };
-        Known { revision: object.revision, state, warned_of }
+        WaitingObject { revision: object.revision, state, warned_of }
     }
 
     /// The action that is due now, if any, and the time of the next one.

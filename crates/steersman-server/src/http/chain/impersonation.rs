@@ -39,7 +39,7 @@ enum Mode {
 }
 
 /// The user that the headers name.
-type Wanted = User;
+type ImpersonatedUser = User;
 
 /// Authorizes impersonation by a sender.
 #[derive(Clone, Copy)]
@@ -81,19 +81,21 @@ pub(super) async fn apply(
 }
 
 /// The user that the headers name; `None` if they name none.
-fn wanted(headers: &HeaderMap) -> Result<Option<Wanted>, Failure> {
+fn wanted(headers: &HeaderMap) -> Result<Option<ImpersonatedUser>, Failure> {
     let texts = |name: &'static str| -> Result<Vec<String>, Failure> {
         headers.get_all(name).iter().map(|value| text(name, value)).collect()
     };
-    let wanted = Wanted {
+    let wanted = ImpersonatedUser {
         name: texts("impersonate-user")?.into_iter().next().unwrap_or_default(),
         uid: texts("impersonate-uid")?.into_iter().next().unwrap_or_default(),
         groups: texts("impersonate-group")?,
         extra: extra(headers)?,
     };
     match &wanted {
-        Wanted { name, .. } if !name.is_empty() => Ok(Some(wanted)),
-        Wanted { uid, groups, extra, .. } if uid.is_empty() && groups.is_empty() && extra.is_empty() => Ok(None),
+        ImpersonatedUser { name, .. } if !name.is_empty() => Ok(Some(wanted)),
+        ImpersonatedUser { uid, groups, extra, .. } if uid.is_empty() && groups.is_empty() && extra.is_empty() => {
+            Ok(None)
+        }
         _ => Err(Failure::bad_request(
             "groups, a uid or extra fields are to be impersonated without a user: send Impersonate-User too",
         )),
@@ -108,7 +110,7 @@ async fn check(
     authorizer: &dyn Authorizer,
     mode: Mode,
     sender: &User,
-    wanted: &Wanted,
+    wanted: &ImpersonatedUser,
     attributes: &Attributes<'_>,
 ) -> Result<User, Failure> {
     // A sender that may act as its own node may do so from every pod: the values of its extra fields are not checked.
@@ -158,7 +160,7 @@ impl Mode {
     }
 
     /// Whether the mode applies to a sender and the user that it names.
-    fn is_for(self, wanted: &Wanted, sender: &User) -> bool {
+    fn is_for(self, wanted: &ImpersonatedUser, sender: &User) -> bool {
         let is_name_alone = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
             Mode::AssociatedNode => {
@@ -208,7 +210,7 @@ impl Asker<'_> {
     }
 
     /// Checks whether the sender may impersonate this user.
-    async fn may_be(&self, wanted: &Wanted) -> Result<(), Failure> {
+    async fn may_be(&self, wanted: &ImpersonatedUser) -> Result<(), Failure> {
         let (group, is_constrained) = (self.mode.group(), self.mode != Mode::Legacy);
         match (service_account(&wanted.name), node(&wanted.name)) {
             (Some((namespace, name)), _) => {
@@ -304,7 +306,7 @@ fn text(name: &str, value: &HeaderValue) -> Result<String, Failure> {
 fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Failure> {
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
-        let key = name.as_str().strip_prefix("impersonate-extra-").map(|key| percent_decode(key, false));
+        let key = name.as_str().strip_prefix("impersonate-extra-").map(percent_decode);
         if let Some(key) = key {
             extra.entry(key.to_ascii_lowercase()).or_default().push(text(name.as_str(), value)?);
         }
@@ -315,7 +317,7 @@ fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::authz::{Masters, Rules, Verdict};
+    use crate::access::authz::{Rules, SystemMasters, Verdict};
     use futures::FutureExt as _;
     use futures::future::{self, BoxFuture};
 
@@ -442,7 +444,7 @@ mod tests {
     }
 
     fn apply_as_master(headers: &HeaderMap) -> Result<Arc<User>, Failure> {
-        apply(&Masters, headers, Arc::new(User::master("admin")), &pods()).now_or_never().unwrap()
+        apply(&SystemMasters, headers, Arc::new(User::master("admin")), &pods()).now_or_never().unwrap()
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -481,7 +483,8 @@ mod tests {
     #[test]
     fn others_may_not_and_groups_need_a_user() {
         let alice = Arc::new(User::authenticated("alice", []));
-        let apply = |headers: &HeaderMap| apply(&Masters, headers, alice.clone(), &pods()).now_or_never().unwrap();
+        let apply =
+            |headers: &HeaderMap| apply(&SystemMasters, headers, alice.clone(), &pods()).now_or_never().unwrap();
         assert_eq!(apply(&headers(&[("impersonate-user", "admin")])).unwrap_err().code(), 403);
         assert_eq!(apply(&headers(&[("impersonate-group", "system:masters")])).unwrap_err().code(), 400);
         assert_eq!(apply(&HeaderMap::new()).unwrap(), alice);

@@ -3,7 +3,9 @@
 use crate::metrics::Labels;
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::{RequestInfo, Target};
-use http::Method;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, Method};
 use steersman_kinds::catalog::{Catalog, ResourceScope};
 
 /// Non-resource paths with a label of their own; all others are counted together.
@@ -11,18 +13,15 @@ const PATHS: [&str; 9] = ["/", "/api", "/apis", "/healthz", "/livez", "/metrics"
 
 /// The labels of a request. For a resource that is not served only the verb is set, since clients must not be able to
 /// create labels.
-pub(super) fn of<'a>(
-    catalog: &Catalog,
-    info: &'a RequestInfo,
-    method: &Method,
-    query: &Query,
-    is_apply: bool,
-) -> Labels<'a> {
+pub(super) fn of<'a>(catalog: &Catalog, info: &'a RequestInfo, parts: &Parts, query: &Query) -> Labels<'a> {
     let Some(target) = &info.target else {
         let path = PATHS.iter().copied().find(|path| *path == info.path).unwrap_or("");
-        return Labels { verb: verb(method, info, false), subresource: path, ..Labels::default() };
+        return Labels { verb: verb(&parts.method, info), subresource: path, ..Labels::default() };
     };
-    let verb = verb(method, info, is_apply);
+    let verb = match verb(&parts.method, info) {
+        "PATCH" if is_apply(&parts.headers) => "APPLY",
+        verb => verb,
+    };
     let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else {
         return Labels { verb, ..Labels::default() };
     };
@@ -40,14 +39,18 @@ pub(super) fn of<'a>(
     }
 }
 
-fn verb(method: &Method, info: &RequestInfo, is_apply: bool) -> &'static str {
+/// Whether a patch is an apply.
+fn is_apply(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch"))
+}
+
+fn verb(method: &Method, info: &RequestInfo) -> &'static str {
     match info.verb {
         "create" => "POST",
         "delete" => "DELETE",
         "deletecollection" => "DELETECOLLECTION",
         "get" => "GET",
         "list" => "LIST",
-        "patch" if is_apply => "APPLY",
         "patch" => "PATCH",
         "update" => "PUT",
         "watch" => "WATCH",
@@ -80,10 +83,11 @@ mod tests {
     fn check(method: &Method, path: &str, want: &str) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let query = Query::parse(query);
+        let parts = http::Request::builder().method(method).body(()).unwrap().into_parts().0;
         let info = RequestInfo::new(method, path, &query);
         let catalog = Catalog::new(steersman_kinds::builtin::resources(&Default::default()));
         let Labels { verb, group, version, resource, subresource, scope, is_dry_run } =
-            of(&catalog, &info, method, &query, false);
+            of(&catalog, &info, &parts, &query);
         assert_eq!(format!("{verb} {group}/{version}/{resource}/{subresource} {scope} {is_dry_run}"), want);
     }
 

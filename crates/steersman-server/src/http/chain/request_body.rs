@@ -22,7 +22,8 @@ const MUCH_TOO_LONG_BYTES: u64 = (BODY_BYTES_MAX + DISCARDED_BYTES_MAX) as u64;
 
 /// The body of a request that is being answered.
 pub(super) struct RequestBody<'a, B> {
-    body: Pin<&'a mut B>,
+    /// `None` if it was passed on unread.
+    body: Option<Pin<&'a mut B>>,
     phase: Phase,
 }
 
@@ -33,7 +34,8 @@ enum Phase {
     New,
     /// It is being read. If this is the final state, the request took too long or the client disconnected.
     Receiving,
-    TooLong,
+    /// It is too long, or there is no memory for it.
+    Refused,
     Whole,
 }
 
@@ -42,36 +44,41 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: fmt::Display,
 {
-    pub(super) fn new(body: Pin<&'a mut B>) -> RequestBody<'a, B> {
-        let phase = if body.is_end_stream() { Phase::Whole } else { Phase::New };
+    pub(super) fn new(body: Option<Pin<&'a mut B>>) -> RequestBody<'a, B> {
+        let is_whole = body.as_ref().is_none_or(|body| body.is_end_stream());
+        let phase = if is_whole { Phase::Whole } else { Phase::New };
         RequestBody { body, phase }
     }
 
     /// Reads the whole body. Memory is reserved for it as its bytes arrive.
     pub(super) async fn read(&mut self, memory: &mut Reservation) -> Result<Bytes, Failure> {
-        if MUCH_TOO_LONG_BYTES <= self.body.size_hint().lower() {
-            self.phase = Phase::TooLong;
+        let Some(body) = &mut self.body else { return Ok(Bytes::new()) };
+        if MUCH_TOO_LONG_BYTES <= body.size_hint().lower() {
+            self.phase = Phase::Refused;
             return Err(too_large());
         }
         self.phase = Phase::Receiving;
         let mut first = Bytes::new();
         let mut rest = Vec::new();
-        while let Some(frame) = self.body.frame().await {
+        while let Some(frame) = body.frame().await {
             let unreadable =
                 |error| Failure::bad_request(format!("the body of the request could not be read: {error}"));
             let Ok(data) = frame.map_err(unreadable)?.into_data() else { continue };
             let bytes = first.len() + rest.len() + data.len();
             if BODY_BYTES_MAX < bytes {
-                self.phase = Phase::TooLong;
+                self.phase = Phase::Refused;
                 return Err(too_large());
             }
-            memory.grow_to(bytes)?;
+            if let Err(failure) = memory.grow_to(bytes) {
+                self.phase = Phase::Refused;
+                return Err(failure);
+            }
             if first.is_empty() && rest.is_empty() {
                 first = data;
                 continue;
             }
             if rest.is_empty() {
-                let expected = usize::try_from(self.body.size_hint().lower()).unwrap_or(0);
+                let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
                 rest.reserve(expected.clamp(bytes, BODY_BYTES_MAX));
                 rest.extend_from_slice(&first);
                 first.clear();
@@ -89,6 +96,7 @@ where
     /// connection takes another request in any case, but some clients (curl 7) lose the answer of a stream that is
     /// reset before its body has arrived.
     pub(super) async fn discard(&mut self, parts: &Parts) -> bool {
+        let Some(body) = &mut self.body else { return true };
         if self.phase == Phase::Whole {
             return true;
         }
@@ -96,10 +104,10 @@ where
         let is_waited_for = match self.phase {
             // A client that expects 100 Continue has not sent the body.
             Phase::New => !parts.headers.contains_key(EXPECT),
-            Phase::TooLong => true,
+            Phase::Refused => true,
             Phase::Receiving | Phase::Whole => false,
         };
-        let is_too_long = DISCARDED_BYTES_MAX as u64 <= self.body.size_hint().lower();
+        let is_too_long = DISCARDED_BYTES_MAX as u64 <= body.size_hint().lower();
         // The body of a read has no meaning, and is not waited for.
         let is_read = matches!(parts.method, Method::GET | Method::HEAD);
         if !is_waited_for || is_too_long || is_read {
@@ -107,7 +115,7 @@ where
         }
         let rest = async {
             let mut bytes = 0;
-            while let Some(frame) = self.body.frame().await {
+            while let Some(frame) = body.frame().await {
                 let Ok(frame) = frame else { return false };
                 bytes += frame.data_ref().map_or(0, Bytes::len);
                 if DISCARDED_BYTES_MAX <= bytes {

@@ -2,8 +2,8 @@
 //!
 //! A [`Discovery`] belongs to one [`Catalog`]. Documents are rendered at the first request. The entry of a group in the two
 //! lists of groups is reused until the group changes, so that a list after a change costs the groups that changed; the lists
-//! are kept as long as their catalog. Documents of one group or version are small and rendered for each request. Choosing the
-//! form, and `304 Not Modified`, are up to the handler.
+//! are kept as long as their catalog. Documents of one group or version are small and rendered for each request. What the
+//! servers behind APIServices serve is listed beside it, as far as this server does not serve it itself. Choosing the form, and `304 Not Modified`, are up to the handler.
 
 mod aggregated;
 mod classic;
@@ -11,6 +11,7 @@ mod order;
 
 pub(crate) use crate::http::documents::discovery::aggregated::upper_hex;
 
+use crate::shared::aggregation::discovered::Discovered;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 use steersman_kinds::catalog::{Catalog, Group, PerGroup};
@@ -23,10 +24,15 @@ pub const AGGREGATED_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;a
 pub struct Discovery {
     catalog: Arc<Catalog>,
     entries: PerGroup<Entries>,
+    /// The kinds that other servers serve.
+    discovered: Arc<Discovered>,
     groups: OnceLock<Bytes>,
     aggregated_core: OnceLock<Aggregated>,
     aggregated_groups: OnceLock<Aggregated>,
 }
+
+/// Other servers serve nothing of the core group.
+static NOTHING: Discovered = Discovered { versions: Vec::new() };
 
 /// A group's entries in the lists of groups.
 #[derive(Debug, Default)]
@@ -57,20 +63,27 @@ impl Discovery {
     /// The documents of a catalog.
     pub fn new(catalog: Arc<Catalog>) -> Discovery {
         let entries = PerGroup::new(&catalog, |_| Entries::default());
-        Discovery::with(catalog, entries)
+        Discovery::with(catalog, entries, Arc::default())
     }
 
     /// The documents of the next catalog, which reuse the entries of groups that have not changed.
     #[must_use]
     pub fn after(&self, catalog: Arc<Catalog>) -> Discovery {
         let entries = self.entries.after(&catalog, |_, _| Entries::default());
-        Discovery::with(catalog, entries)
+        Discovery::with(catalog, entries, self.discovered.clone())
     }
 
-    fn with(catalog: Arc<Catalog>, entries: PerGroup<Entries>) -> Discovery {
+    /// The same with what other servers serve.
+    #[must_use]
+    pub(crate) fn beside(self, discovered: Arc<Discovered>) -> Discovery {
+        Discovery::with(self.catalog, self.entries, discovered)
+    }
+
+    fn with(catalog: Arc<Catalog>, entries: PerGroup<Entries>, discovered: Arc<Discovered>) -> Discovery {
         Discovery {
             catalog,
             entries,
+            discovered,
             groups: OnceLock::new(),
             aggregated_core: OnceLock::new(),
             aggregated_groups: OnceLock::new(),
@@ -78,11 +91,13 @@ impl Discovery {
     }
 
     /// The groups in order, the core group alone or all others.
-    fn ordered(&self, root: Root) -> Vec<(&Group, &Entries)> {
+    fn ordered(&self, root: Root) -> Vec<order::Entry<'_, &Entries>> {
         let is_wanted = |group: &Group| group.name.is_empty() == (root == Root::Core);
-        let mut groups: Vec<_> = self.entries.iter().filter(|(group, _)| is_wanted(group)).collect();
-        order::sort(&mut groups);
-        groups
+        let groups = self.entries.iter().filter(|(group, _)| is_wanted(group));
+        match root {
+            Root::Core => order::sorted(groups, &NOTHING),
+            Root::Groups => order::sorted(groups, &self.discovered),
+        }
     }
 
     /// `GET /api`: the versions of the core group, and the address (`host:port`) at which clients reach this server.
@@ -93,16 +108,16 @@ impl Discovery {
     /// `GET /apis`: every group but the core group.
     pub fn groups(&self) -> Bytes {
         let render = || {
-            let groups = self.ordered(Root::Groups).into_iter();
-            classic::groups(groups.map(|(group, entries)| entries.classic.get_or_init(|| classic::group_item(group))))
+            let items: Vec<Bytes> = self.ordered(Root::Groups).iter().map(classic_item).collect();
+            classic::groups(items.iter())
         };
         self.groups.get_or_init(render).clone()
     }
 
-    /// `GET /apis/GROUP`; `None` if it is not served.
+    /// `GET /apis/GROUP`; `None` if nobody serves it.
     pub fn group(&self, name: &str) -> Option<Bytes> {
-        let group = self.catalog.group(name).filter(|group| !group.name.is_empty())?;
-        Some(classic::group(group))
+        let entry = self.ordered(Root::Groups).into_iter().find(|entry| entry.name == name)?;
+        Some(classic::group(entry.name, &entry.versions()))
     }
 
     /// `GET /api/v1` (the core group is the empty string) and `GET /apis/GROUP/VERSION`; `None` if it is not served.
@@ -117,16 +132,32 @@ impl Discovery {
             Root::Groups => &self.aggregated_groups,
         };
         cell.get_or_init(|| {
-            let groups = self.ordered(root).into_iter();
-            aggregated::document(
-                groups.map(|(group, entries)| entries.aggregated.get_or_init(|| aggregated::group(group))),
-            )
+            let items: Vec<Bytes> = self.ordered(root).iter().map(aggregated_item).collect();
+            aggregated::document(items.iter())
         })
     }
 
     /// `GET /`: the paths below it, sorted: those of the groups and the given others.
     pub fn root_paths(&self, others: &[&str]) -> Bytes {
-        classic::root_paths(&self.catalog, others)
+        classic::root_paths(&self.catalog, &self.discovered, others)
+    }
+}
+
+/// A group as an item of the classic list. It is kept while this server alone serves the group.
+fn classic_item(entry: &order::Entry<'_, &Entries>) -> Bytes {
+    let render = || classic::group_item(entry.name, &entry.versions());
+    match &entry.local {
+        Some((_, kept)) if entry.remote.is_empty() => kept.classic.get_or_init(render).clone(),
+        Some(_) | None => render(),
+    }
+}
+
+/// A group as an item of the aggregated list. It is kept while this server alone serves the group.
+fn aggregated_item(entry: &order::Entry<'_, &Entries>) -> Bytes {
+    let render = || aggregated::group(entry.name, &entry.versions());
+    match &entry.local {
+        Some((_, kept)) if entry.remote.is_empty() => kept.aggregated.get_or_init(render).clone(),
+        Some(_) | None => render(),
     }
 }
 

@@ -21,6 +21,9 @@ const PING: Check = Check { name: "ping", is_well: |_| true, note: |_| None };
 const STORE: Check = Check { name: "store", is_well: |state| state.store.health().is_ok(), note: |_| None };
 /// A store that is away for a while takes no requests, and a restart of the server does not bring it back.
 const READY_STORE: Check = Check { is_well: |state| state.store.readiness().is_ok(), ..STORE };
+/// As upstream, it is there when there are such services, or may be after a change of the configuration. Not among the checks of `/livez`: a restart does not bring a key management service
+/// back, and what is decrypted already would be gone.
+const KEY_SERVICES: Check = Check { name: "kms-providers", is_well: are_well, note: |_| None };
 const INTEGRITY: Check = Check { name: "storage-integrity", is_well: |_| true, note: damage };
 const SHUTDOWN: Check = Check { name: "shutdown", is_well: |state| !state.is_withdrawn(), note: |_| None };
 
@@ -29,7 +32,13 @@ const NAMED_MAX: usize = 20;
 
 /// Answers a request for one of the roots, or for a single check of it.
 pub(crate) fn answer(state: &State, root: &str, check: &[&str], query: &Query) -> Answer {
-    let checks: &[Check] = if root == "readyz" { &[PING, READY_STORE, INTEGRITY, SHUTDOWN] } else { &[PING, STORE] };
+    let has_key_services = state.metrics.encryption().is_some_and(|encryption| encryption.health().is_some());
+    let checks: &[Check] = match root {
+        "readyz" if has_key_services => &[PING, READY_STORE, KEY_SERVICES, INTEGRITY, SHUTDOWN],
+        "readyz" => &[PING, READY_STORE, INTEGRITY, SHUTDOWN],
+        "healthz" if has_key_services => &[PING, STORE, KEY_SERVICES],
+        _ => &[PING, STORE],
+    };
     match check {
         [] => all(state, root, checks, query),
         [name] => match checks.iter().find(|check| check.name == *name) {
@@ -70,6 +79,17 @@ fn all(state: &State, root: &str, checks: &[Check], query: &Query) -> Answer {
     }
     let _ = writeln!(text, "{root} check passed");
     Answer::text(200, text)
+}
+
+/// Whether the key management services are well.
+fn are_well(state: &State) -> bool {
+    match state.metrics.encryption().and_then(|encryption| encryption.health()) {
+        Some(Err(fault)) => {
+            tracing::warn!("the check kms-providers fails: {fault}");
+            false
+        }
+        Some(Ok(())) | None => true,
+    }
 }
 
 /// The stored entries that cannot be read.

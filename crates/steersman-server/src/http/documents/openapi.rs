@@ -18,7 +18,8 @@ mod schemas;
 pub(crate) use crate::http::documents::openapi::answers::{answer_v2, answer_v3, is_made};
 
 use crate::http::documents::discovery::upper_hex;
-use crate::http::documents::openapi::operations::Subject;
+use crate::http::documents::openapi::operations::DocumentPath;
+use crate::shared::aggregation::discovered::Discovered;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Map, json};
@@ -35,6 +36,7 @@ pub struct OpenApi {
     groups: PerGroup<Entries>,
     index: OnceLock<Bytes>,
     v2: OnceLock<Document>,
+    v2_protobuf: OnceLock<Bytes>,
     /// Built-in definitions in the form of version 2, rendered at the first reference. Bounded by the table of built-in
     /// definitions.
     built_in_v2: Arc<Mutex<BTreeMap<String, Bytes>>>,
@@ -48,6 +50,13 @@ struct Entries {
     versions: Vec<Arc<Entry>>,
 }
 
+/// The form of the document of version 2.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
 /// A rendered document.
 #[derive(Clone, Debug)]
 pub struct Document {
@@ -59,7 +68,7 @@ pub struct Document {
 
 #[derive(Debug)]
 struct Entry {
-    subject: Subject,
+    path: DocumentPath,
     hash: OnceLock<Box<str>>,
     document: OnceLock<Document>,
     part: OnceLock<print::Part>,
@@ -71,10 +80,11 @@ impl OpenApi {
     /// The documents of a catalog.
     pub fn new(catalog: &Catalog) -> OpenApi {
         OpenApi {
-            roots: Arc::new([Subject::Version, Subject::Core, Subject::Groups].map(Entry::new)),
+            roots: Arc::new([DocumentPath::Version, DocumentPath::Core, DocumentPath::Groups].map(Entry::new)),
             groups: PerGroup::new(catalog, |group| Entries::new(group, None)),
             index: OnceLock::new(),
             v2: OnceLock::new(),
+            v2_protobuf: OnceLock::new(),
             built_in_v2: Arc::default(),
         }
     }
@@ -87,6 +97,7 @@ impl OpenApi {
             groups: self.groups.after(catalog, Entries::new),
             index: OnceLock::new(),
             v2: OnceLock::new(),
+            v2_protobuf: OnceLock::new(),
             built_in_v2: self.built_in_v2.clone(),
         }
     }
@@ -95,7 +106,7 @@ impl OpenApi {
     pub fn index(&self) -> Bytes {
         let render = || {
             let path = |entry: &Entry| {
-                let key = entry.subject.key();
+                let key = entry.path.key();
                 let url = format!("/openapi/v3/{key}?hash={}", entry.hash());
                 (key, json!({"serverRelativeURL": url}))
             };
@@ -105,42 +116,70 @@ impl OpenApi {
         self.index.get_or_init(render).clone()
     }
 
+    /// The same with the documents that other servers list. Those of this server come first.
+    pub(crate) fn index_beside(&self, discovered: &Discovered) -> Bytes {
+        let own = self.index();
+        let mut others = discovered.versions.iter().flat_map(|version| &version.openapi).peekable();
+        if others.peek().is_none() {
+            return own;
+        }
+        let mut index: serde_json::Value = serde_json::from_slice(&own).unwrap_or_default();
+        let paths = index.get_mut("paths").and_then(serde_json::Value::as_object_mut);
+        if let Some(paths) = paths {
+            for (path, entry) in others {
+                paths.entry(path).or_insert_with(|| entry.clone());
+            }
+        }
+        index.to_string().into()
+    }
+
     /// `GET /openapi/v3/PATH`, where PATH is a path of the index, such as `api/v1` or `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
         let entry = self.entry(path)?;
-        Some(entry.document.get_or_init(|| Document::new(print::v3(&entry.subject))).clone())
+        Some(entry.document.get_or_init(|| Document::new(print::v3(&entry.path))).clone())
     }
 
     fn entry(&self, path: &str) -> Option<&Entry> {
         let steps: Vec<&str> = path.split('/').collect();
         let version = |group: &str, version: &str| {
             let entries = &self.groups.get(group)?.versions;
-            entries.iter().find(|entry| entry.subject.version() == Some(version)).map(|entry| &**entry)
+            entries.iter().find(|entry| entry.path.version() == Some(version)).map(|entry| &**entry)
         };
         match *steps.as_slice() {
             ["api", name] => version("", name),
             ["apis", group] => self.groups.get(group)?.group.as_ref(),
             ["apis", group, name] => version(group, name),
-            _ => self.roots.iter().find(|entry| entry.subject.key() == path),
+            _ => self.roots.iter().find(|entry| entry.path.key() == path),
         }
     }
 
     /// `GET /openapi/v2`.
     pub fn v2(&self) -> Document {
+        self.v2.get_or_init(|| Document::new(print::v2(&self.contents()))).clone()
+    }
+
+    /// `GET /openapi/v2` in protobuf.
+    pub fn v2_protobuf(&self) -> Bytes {
+        let render = || {
+            let message = protobuf::document(&self.contents());
+            message.expect("invariant: the parts are JSON that `print` has written").into()
+        };
+        self.v2_protobuf.get_or_init(render).clone()
+    }
+
+    fn contents(&self) -> print::Contents<'_> {
         let built_in = |edition, name: &str| {
             let mut rendered = self.built_in_v2.lock();
             rendered.entry(name.to_owned()).or_insert_with(|| print::built_in_v2(edition, name)).clone()
         };
-        let render = || {
-            let parts: Vec<&print::Part> = self.entries().map(Entry::part).collect();
-            Document::new(print::v2(&parts, built_in))
-        };
-        self.v2.get_or_init(render).clone()
+        let parts: Vec<&print::Part> = self.entries().map(Entry::part).collect();
+        print::contents(&parts, built_in)
     }
 
-    /// Whether the document of a path below `/openapi/` was made before.
-    fn has_made(&self, path: &str) -> bool {
+    /// Whether the document of a path below `/openapi/` was made before, in the form that is asked for.
+    fn has_made(&self, path: &str, form: Form) -> bool {
         match path {
+            "v2" if form == Form::Protobuf => self.v2_protobuf.get().is_some(),
             "v2" => self.v2.get().is_some(),
             "v3" => self.index.get().is_some(),
             _ => {
@@ -166,13 +205,14 @@ impl Entries {
     fn new(group: &Group, before: Option<&Entries>) -> Entries {
         let versions = group.served().iter().map(|version| {
             let mut known = before.into_iter().flat_map(|before| &before.versions);
-            let same = known
-                .find(|entry| matches!(&entry.subject, Subject::GroupVersion(before) if Arc::ptr_eq(before, version)));
-            same.cloned().unwrap_or_else(|| Arc::new(Entry::new(Subject::GroupVersion(version.clone()))))
+            let same = known.find(
+                |entry| matches!(&entry.path, DocumentPath::GroupVersion(before) if Arc::ptr_eq(before, version)),
+            );
+            same.cloned().unwrap_or_else(|| Arc::new(Entry::new(DocumentPath::GroupVersion(version.clone()))))
         });
         let has_document = group.has_built_in() && !group.name.is_empty();
         Entries {
-            group: has_document.then(|| Entry::new(Subject::Group(group.name.clone()))),
+            group: has_document.then(|| Entry::new(DocumentPath::Group(group.name.clone()))),
             versions: versions.collect(),
         }
     }
@@ -181,18 +221,18 @@ impl Entries {
 // === impl Entry, Document ===
 
 impl Entry {
-    fn new(subject: Subject) -> Entry {
-        Entry { subject, hash: OnceLock::new(), document: OnceLock::new(), part: OnceLock::new() }
+    fn new(path: DocumentPath) -> Entry {
+        Entry { path, hash: OnceLock::new(), document: OnceLock::new(), part: OnceLock::new() }
     }
 
     fn part(&self) -> &print::Part {
-        self.part.get_or_init(|| print::part(&self.subject))
+        self.part.get_or_init(|| print::part(&self.path))
     }
 
     fn hash(&self) -> &str {
         self.hash.get_or_init(|| match self.document.get() {
             Some(document) => document.hash.clone(),
-            None => Document::new(print::v3(&self.subject)).hash,
+            None => Document::new(print::v3(&self.path)).hash,
         })
     }
 }

@@ -1,10 +1,11 @@
 //! The documents that describe the served API: discovery and OpenAPI.
 //!
-//! They belong to one catalog. At the first request after a change of the catalog they are made again, with the
-//! documents of unchanged groups reused.
+//! They belong to one catalog, and to what the servers behind APIServices serve beside it. At the first request after a
+//! change they are made again, with the documents of unchanged groups reused.
 
 use crate::http::documents::discovery::Discovery;
 use crate::http::documents::openapi::OpenApi;
+use crate::shared::aggregation::discovered::Discovered;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use steersman_kinds::catalog::Catalog;
@@ -13,7 +14,9 @@ use steersman_kinds::catalog::Catalog;
 pub(crate) struct Documents {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) discovery: Discovery,
-    pub(crate) openapi: OpenApi,
+    pub(crate) openapi: Arc<OpenApi>,
+    /// The kinds that other servers serve.
+    pub(crate) discovered: Arc<Discovered>,
 }
 
 /// Keeps the documents of the catalog that was requested last.
@@ -23,19 +26,26 @@ pub(crate) struct Published {
 
 impl Published {
     pub(crate) fn new(catalog: Arc<Catalog>) -> Published {
-        let (discovery, openapi) = (Discovery::new(catalog.clone()), OpenApi::new(&catalog));
-        Published { latest: ArcSwap::from_pointee(Documents { catalog, discovery, openapi }) }
+        let (discovery, openapi) = (Discovery::new(catalog.clone()), Arc::new(OpenApi::new(&catalog)));
+        let discovered = Arc::default();
+        Published { latest: ArcSwap::from_pointee(Documents { catalog, discovery, openapi, discovered }) }
     }
 
-    /// The documents of a catalog.
-    pub(crate) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Documents> {
+    /// The documents of a catalog, and of what other servers serve.
+    pub(crate) fn of(&self, catalog: &Arc<Catalog>, discovered: &Arc<Discovered>) -> Arc<Documents> {
         let latest = self.latest.load_full();
-        if Arc::ptr_eq(&latest.catalog, catalog) {
+        if Arc::ptr_eq(&latest.catalog, catalog) && Arc::ptr_eq(&latest.discovered, discovered) {
             return latest;
         }
         // Two requests at the same time may both make the documents; either result is kept.
-        let (discovery, openapi) = (latest.discovery.after(catalog.clone()), latest.openapi.after(catalog));
-        let next = Arc::new(Documents { catalog: catalog.clone(), discovery, openapi });
+        let openapi = match Arc::ptr_eq(&latest.catalog, catalog) {
+            true => latest.openapi.clone(),
+            false => Arc::new(latest.openapi.after(catalog)),
+        };
+        let discovery = latest.discovery.after(catalog.clone());
+        let (catalog, discovered) = (catalog.clone(), discovered.clone());
+        let discovery = discovery.beside(discovered.clone());
+        let next = Arc::new(Documents { catalog, discovery, openapi, discovered });
         self.latest.store(next.clone());
         next
     }

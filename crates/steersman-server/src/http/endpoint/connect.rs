@@ -12,7 +12,7 @@ use crate::http::answer::{Answer, layout_for};
 use crate::http::endpoint::context::Context;
 use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::request::negotiate::{Shape, negotiate};
-use crate::shared::request::options::FieldValidation;
+use crate::shared::request::options::{FieldValidation, WriteKind};
 use crate::shared::status::Failure;
 use crate::write::admission;
 use crate::write::registry::{self, Body};
@@ -174,7 +174,7 @@ pub(super) async fn handle(
         return Err(Failure::method_not_allowed());
     }
     let negotiated = negotiate(cx.headers, Shape::Review)?;
-    cx.read_options("CreateOptions")?;
+    cx.read_options(WriteKind::Create)?;
     let schema = Definitions::builtin().schema(connection.definition).ok_or_else(Failure::unknown_resource)?;
     let mut object = read(cx, &body, &subresource.kind, schema)?;
     registry::set_namespace(&cx.operation, &mut object)?;

@@ -1,11 +1,11 @@
 //! A request on a resource: its operation, and the parts of the HTTP request that endpoints read.
 
 use crate::http::answer::layout_for;
-use crate::http::representation::{Representation, Wishes};
-use crate::shared::compute::Rest;
+use crate::http::representation::{AnswerOptions, Representation};
+use crate::shared::compute::AnswerCompute;
 use crate::shared::operation::{Given, Operation, Options};
 use crate::shared::request::negotiate::{Negotiated, Shape, negotiate_for};
-use crate::shared::request::options::Write;
+use crate::shared::request::options::{Write, WriteKind};
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::Target;
 use crate::shared::status::Failure;
@@ -41,13 +41,21 @@ impl<'a> Context<'a> {
     /// The object of the path.
     pub(crate) async fn current(&self) -> Result<Arc<Object>, Failure> {
         let (operation, name) = (&self.operation, self.operation.name());
-        let found = self.state.get(operation.storage(), &operation.key(name)).await?;
+        let found = self.state.get_since(operation.arrived, operation.storage(), &operation.key(name)).await?;
+        found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
+    }
+
+    /// The object of the path in the cache, for a client that accepts an older state.
+    pub(crate) fn cached(&self) -> Result<Arc<Object>, Failure> {
+        let (operation, name) = (&self.operation, self.operation.name());
+        let found = self.state.store.get_readable(operation.storage(), &operation.key(name));
+        let found = found.map_err(|error| Failure::of_read(&error))?;
         found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
     }
 
     /// Carries out what is left of an answer when its first bytes are sent.
-    pub(crate) fn rest(&self) -> Rest {
-        Rest::new(&self.state.compute, self.payer)
+    pub(crate) fn rest(&self) -> AnswerCompute {
+        AnswerCompute::new(&self.state.compute, self.payer)
     }
 
     /// Negotiates the form of an answer with objects of the request's kind.
@@ -64,13 +72,13 @@ impl<'a> Context<'a> {
     /// # Errors
     /// 400 for an unknown value of `includeObject`.
     pub(crate) fn representation(&self, negotiated: Negotiated) -> Result<Representation, Failure> {
-        let wishes = Wishes {
+        let answer_options = AnswerOptions {
             negotiated,
             layout: layout_for(self.query, self.headers),
             include_object: self.query.non_empty("includeObject"),
             now: self.operation.now,
         };
-        Representation::new(self.operation.served, wishes)
+        Representation::new(self.operation.served, answer_options)
     }
 
     /// The media type of the body, without parameters; JSON if the request has none.
@@ -82,13 +90,21 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Reads the options of a write into the operation; `kind` is the kind of the options, such as `CreateOptions`.
+    /// Reads the options of a patch, which may be an apply, into the operation.
     ///
     /// # Errors
     /// 422 with all validation errors.
-    pub(crate) fn read_options(&mut self, kind: &str) -> Result<(), Failure> {
-        let is_apply = registry::Patch::is_apply(self.media_type()) && kind == "PatchOptions";
-        let options = Write::parse(self.query, kind, is_apply)?;
+    pub(crate) fn read_patch_options(&mut self) -> Result<(), Failure> {
+        let is_apply = registry::Patch::is_apply(self.media_type());
+        self.read_options(if is_apply { WriteKind::Apply } else { WriteKind::Patch })
+    }
+
+    /// Reads the options of a write into the operation.
+    ///
+    /// # Errors
+    /// 422 with all validation errors.
+    pub(crate) fn read_options(&mut self, kind: WriteKind) -> Result<(), Failure> {
+        let options = Write::parse(self.query, kind)?;
         self.operation.given =
             Given { field_validation: options.is_field_validation_given, manager: options.field_manager.is_some() };
         self.operation.manager = self.manager(options.field_manager).into();
@@ -104,7 +120,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// When either cannot be read, or the object does not match the path.
-    pub(crate) async fn read_object(&mut self, kind: &str, bytes: &Bytes) -> Result<Value, Failure> {
+    pub(crate) async fn read_object(&mut self, kind: WriteKind, bytes: &Bytes) -> Result<Value, Failure> {
         self.read_options(kind)?;
         let body = Body { media_type: self.media_type(), bytes };
         let mut object = self.operation.computed(|operation| registry::decode(operation, body)).await?;

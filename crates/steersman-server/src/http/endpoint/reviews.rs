@@ -13,6 +13,7 @@ use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
 use crate::shared::operation::Operation;
 use crate::shared::request::negotiate::{Shape, negotiate};
+use crate::shared::request::options::WriteKind;
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use crate::state::State;
@@ -60,7 +61,7 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
         return Err(Failure::method_not_allowed());
     }
     let representation = cx.representation(negotiate(cx.headers, Shape::Review)?)?;
-    let mut object = cx.read_object("CreateOptions", &body).await?;
+    let mut object = cx.read_object(WriteKind::Create, &body).await?;
     registry::record(&cx.operation, None, &mut object).await;
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
     let answered = (review.answers)(cx.state, &mut cx.operation, object).await?;

@@ -1,16 +1,16 @@
 //! Counters of the requests of one FlowSchema at its priority level. Atomic, since every request counts itself.
 
 use crate::http::flowcontrol::queues::Reason;
+use crate::metrics::histogram::Histogram;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// The upper bounds of the buckets in seconds, those of kube-apiserver.
-pub(super) const BOUNDS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+const BOUNDS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
 /// The reasons, in the order of [`Counts::rejected`].
 const REASONS: [Reason; 4] = [Reason::Cancelled, Reason::ConcurrencyLimit, Reason::QueueFull, Reason::TimeOut];
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counts {
     pub(super) dispatched: AtomicU64,
     rejected: [AtomicU64; REASONS.len()],
@@ -24,12 +24,19 @@ pub(super) struct Counts {
     pub(super) executed: Histogram,
 }
 
-/// A histogram of durations.
-#[derive(Debug, Default)]
-pub(super) struct Histogram {
-    /// Counts by bucket, not cumulative; the last bucket is for values above every bound.
-    counts: [AtomicU64; BOUNDS.len() + 1],
-    nanos: AtomicU64,
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            dispatched: AtomicU64::default(),
+            rejected: <[AtomicU64; REASONS.len()]>::default(),
+            waiting: AtomicI64::default(),
+            executing: AtomicI64::default(),
+            seats: AtomicI64::default(),
+            waited: Histogram::new(BOUNDS),
+            waited_in_vain: Histogram::new(BOUNDS),
+            executed: Histogram::new(BOUNDS),
+        }
+    }
 }
 
 impl Counts {
@@ -48,30 +55,5 @@ impl Counts {
     pub(super) fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = REASONS.iter().zip(&self.rejected);
         counts.map(|(reason, count)| (reason.as_str(), count.load(Ordering::Relaxed))).filter(|(_, n)| *n > 0)
-    }
-}
-
-impl Histogram {
-    /// Counts a duration. A value on a bound belongs to the bucket below it.
-    pub(super) fn observe(&self, duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
-        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    /// For each bound the number of values up to it, then the number of all values.
-    pub(super) fn cumulative(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
-        let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
-        let mut total = 0;
-        bounds.zip(&self.counts).map(move |(bound, count)| {
-            total += count.load(Ordering::Relaxed);
-            (bound, total)
-        })
-    }
-
-    pub(super) fn seconds(&self) -> f64 {
-        Duration::from_nanos(self.nanos.load(Ordering::Relaxed)).as_secs_f64()
     }
 }

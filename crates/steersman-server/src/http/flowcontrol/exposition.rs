@@ -11,7 +11,7 @@
 //! | `demand_seats_high_watermark`, `demand_seats_average`, `demand_seats_stdev`, `demand_seats_smoothed` | gauge | demand of the last period |
 
 use crate::http::flowcontrol::concurrency::Bounds;
-use crate::http::flowcontrol::counts::{Counts, Histogram};
+use crate::http::flowcontrol::counts::Counts;
 use crate::http::flowcontrol::demand::Smoothed;
 use crate::metrics::text::{Text, Type};
 use std::sync::Arc;
@@ -69,13 +69,13 @@ pub(super) fn text(schemas: &[SchemaFigures], levels: &[LevelFigures]) -> String
     text.family(&waits, Type::Histogram, "Seconds that requests waited in queues.");
     for one in schemas {
         let labels = |execute| [&[("execute", execute)], one.labels().as_slice()].concat();
-        histogram(&mut text, &waits, &labels("true"), &one.counts.waited);
-        histogram(&mut text, &waits, &labels("false"), &one.counts.waited_in_vain);
+        one.counts.waited.write_if_any(&mut text, &waits, &labels("true"));
+        one.counts.waited_in_vain.write_if_any(&mut text, &waits, &labels("false"));
     }
     let executions = full("request_execution_seconds");
     text.family(&executions, Type::Histogram, "Seconds for which requests held their seats.");
     for one in schemas {
-        histogram(&mut text, &executions, &one.labels(), &one.counts.executed);
+        one.counts.executed.write_if_any(&mut text, &executions, &one.labels());
     }
     let gauges: [(&str, &str, Figure<'_, LevelFigures, f64>); 9] = [
         ("request_concurrency_in_use", "Seats in use.", &|one| f64::from(one.seats_in_use)),
@@ -104,21 +104,6 @@ pub(super) fn text(schemas: &[SchemaFigures], levels: &[LevelFigures]) -> String
 
 fn full(name: &str) -> String {
     format!("apiserver_flowcontrol_{name}")
-}
-
-/// A histogram, unless nothing was observed.
-fn histogram(text: &mut Text, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
-    let all: Vec<(Option<f64>, u64)> = histogram.cumulative().collect();
-    let count = all.last().map_or(0, |(_, count)| *count);
-    if count == 0 {
-        return;
-    }
-    for (bound, n) in all {
-        let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-        text.value(&format!("{name}_bucket"), &[labels, &[("le", &*bound)]].concat(), n);
-    }
-    text.value(&format!("{name}_sum"), labels, histogram.seconds());
-    text.value(&format!("{name}_count"), labels, count);
 }
 
 impl SchemaFigures {

@@ -6,8 +6,8 @@
 
 use crate::http::flowcontrol::counts::Counts;
 use crate::http::flowcontrol::demand::{Period, Smoothed};
-use crate::http::flowcontrol::queues::{Arrival, Id, Place, Policy, Queues, Reason};
-use crate::http::flowcontrol::work::{Work, seats_max};
+use crate::http::flowcontrol::queues::{Arrival, Id, Policy, QueueIndex, Queues, Reason};
+use crate::http::flowcontrol::work::{WorkEstimate, seats_max};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -42,8 +42,8 @@ pub(super) struct Figures {
 pub(crate) struct Seat {
     level: Arc<Level>,
     counts: Arc<Counts>,
-    place: Place,
-    work: Work,
+    place: QueueIndex,
+    work: WorkEstimate,
     began: Instant,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct Seat {
 struct Ticket {
     level: Arc<Level>,
     counts: Arc<Counts>,
-    place: Place,
+    place: QueueIndex,
     id: Id,
-    work: Work,
+    work: WorkEstimate,
     arrived: Instant,
     /// The reason that is reported if it is dropped; `None` when the request has its seats.
     reason: Option<Reason>,
@@ -87,7 +87,7 @@ impl Level {
         self: &Arc<Level>,
         counts: &Arc<Counts>,
         flow: u64,
-        work: Work,
+        work: WorkEstimate,
         wait_max: Duration,
     ) -> Result<Seat, Reason> {
         let now = Instant::now();
@@ -164,7 +164,7 @@ impl Level {
         }
     }
 
-    fn finish(self: &Arc<Level>, place: Place, work: Work, began: Instant, now: Instant) {
+    fn finish(self: &Arc<Level>, place: QueueIndex, work: WorkEstimate, began: Instant, now: Instant) {
         let is_waited_for = {
             let mut queues = self.queues.lock();
             queues.finish(place, work, began, now);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     async fn admit(level: &Arc<Level>, counts: &Arc<Counts>) -> Seat {
-        level.admit(counts, 1, Work::ONE, LONG).await.unwrap()
+        level.admit(counts, 1, WorkEstimate::ONE, LONG).await.unwrap()
     }
 
     #[track_caller]
@@ -327,7 +327,7 @@ mod tests {
         let (level, counts) = level(1);
         let held = admit(&level, &counts).await;
         let begun = Instant::now();
-        assert_eq!(level.admit(&counts, 2, Work::ONE, LONG).await.unwrap_err(), Reason::TimeOut);
+        assert_eq!(level.admit(&counts, 2, WorkEstimate::ONE, LONG).await.unwrap_err(), Reason::TimeOut);
         assert_eq!(begun.elapsed(), LONG);
         drop(held);
         check_idle(&level, &counts);
@@ -337,7 +337,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_waits_goes_on_when_kept_seats_are_free() {
         let (level, counts) = level(1);
-        let write = Work { final_seats: 1, final_duration: Duration::from_millis(50), ..Work::ONE };
+        let write = WorkEstimate { final_seats: 1, final_duration: Duration::from_millis(50), ..WorkEstimate::ONE };
         drop(level.admit(&counts, 1, write, LONG).await.unwrap());
         let begun = Instant::now();
         drop(admit(&level, &counts).await);

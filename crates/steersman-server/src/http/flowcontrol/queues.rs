@@ -11,7 +11,7 @@
 //! queues.
 
 use crate::http::flowcontrol::demand::{Demand, Period};
-use crate::http::flowcontrol::work::{Work, guess_seconds};
+use crate::http::flowcontrol::work::{WorkEstimate, guess_seconds};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use tokio::time::Instant;
@@ -55,14 +55,14 @@ pub(crate) enum Reason {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Arrival {
     /// It executes.
-    Executing(Place),
+    Executing(QueueIndex),
     Rejected(Reason),
     /// It waits until [`Queues::next`] returns the value that wakes it.
-    Waiting(Place, Id),
+    Waiting(QueueIndex, Id),
 }
 
 /// The queue to which a request is accounted; `None` if its level has no queues.
-pub(super) type Place = Option<u32>;
+pub(super) type QueueIndex = Option<u32>;
 
 /// The id of a waiting request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -106,7 +106,7 @@ struct Queue<W> {
 #[derive(Debug)]
 struct Waiting<W> {
     id: Id,
-    work: Work,
+    work: WorkEstimate,
     arrived: f64,
     wake: W,
 }
@@ -146,7 +146,7 @@ impl<W> Queues<W> {
 
     /// Adds a request. `flow` is the hash of its flow; `wake` is called only if it waits. Afterwards the caller must
     /// call [`Queues::next`] until it returns `None`.
-    pub(super) fn arrive(&mut self, flow: u64, work: Work, now: Instant, wake: impl FnOnce() -> W) -> Arrival {
+    pub(super) fn arrive(&mut self, flow: u64, work: WorkEstimate, now: Instant, wake: impl FnOnce() -> W) -> Arrival {
         self.advance(now);
         let queueing = match self.policy {
             Policy::Queue(queueing) => queueing,
@@ -214,7 +214,7 @@ impl<W> Queues<W> {
 
     /// Ends a request that executed since `began`. Afterwards the caller must call [`Queues::next`] until it returns
     /// `None`.
-    pub(super) fn finish(&mut self, place: Place, work: Work, began: Instant, now: Instant) {
+    pub(super) fn finish(&mut self, place: QueueIndex, work: WorkEstimate, began: Instant, now: Instant) {
         self.advance(now);
         self.seats_in_use -= work.seats;
         self.n_executing -= 1;
@@ -234,7 +234,7 @@ impl<W> Queues<W> {
     }
 
     /// Removes a waiting request. False if it no longer waits: then it executes.
-    pub(super) fn cancel(&mut self, place: Place, id: Id, now: Instant) -> bool {
+    pub(super) fn cancel(&mut self, place: QueueIndex, id: Id, now: Instant) -> bool {
         self.advance(now);
         let Some(queue) = place.and_then(|number| self.active.get_mut(&number)) else { return false };
         let Some(at) = queue.waiting.iter().position(|waiting| waiting.id == id) else { return false };
@@ -318,7 +318,7 @@ impl<W> Queues<W> {
     }
 
     /// Accounts for a request that begins to execute.
-    fn start(&mut self, place: Place, work: Work, now: Instant) {
+    fn start(&mut self, place: QueueIndex, work: WorkEstimate, now: Instant) {
         self.seats_in_use += work.seats;
         self.n_executing += 1;
         let virtual_time = self.virtual_time;
@@ -333,7 +333,7 @@ impl<W> Queues<W> {
         self.note_demand(now);
     }
 
-    fn forget_waiting(&mut self, number: u32, work: Work) {
+    fn forget_waiting(&mut self, number: u32, work: WorkEstimate) {
         self.n_waiting -= 1;
         self.seats_waiting -= work.seats;
         if let Some(queue) = self.active.get_mut(&number) {
@@ -341,7 +341,7 @@ impl<W> Queues<W> {
         }
     }
 
-    fn remove_if_idle(&mut self, place: Place) {
+    fn remove_if_idle(&mut self, place: QueueIndex) {
         let Some(number) = place else { return };
         let is_idle = |queue: &Queue<W>| queue.n_executing == 0 && queue.waiting.is_empty();
         if self.active.get(&number).is_some_and(is_idle) {

@@ -21,7 +21,7 @@ const DURATION_GUESS: Duration = Duration::from_millis(3);
 
 /// The expected work of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Work {
+pub(crate) struct WorkEstimate {
     /// Seats while it is carried out. At least one.
     pub(crate) seats: u32,
     /// Seats afterwards, for `final_duration`.
@@ -39,25 +39,25 @@ pub(crate) enum Kind<'a> {
     Write { n_watchers: usize },
 }
 
-impl Work {
+impl WorkEstimate {
     /// One seat, and none afterwards.
-    pub(crate) const ONE: Work = Work { seats: 1, final_seats: 0, final_duration: Duration::ZERO };
+    pub(crate) const ONE: WorkEstimate = WorkEstimate { seats: 1, final_seats: 0, final_duration: Duration::ZERO };
 
     /// The work of a request at a level where one request may take up to `seats_max` seats.
-    pub(crate) fn estimate(kind: &Kind<'_>, seats_max: u32) -> Work {
+    pub(crate) fn estimate(kind: &Kind<'_>, seats_max: u32) -> WorkEstimate {
         match kind {
             Kind::List { query, n_objects } => {
                 let seats = objects_read(query, *n_objects).div_ceil(OBJECTS_PER_SEAT);
-                Work { seats: bounded(seats, seats_max), ..Work::ONE }
+                WorkEstimate { seats: bounded(seats, seats_max), ..WorkEstimate::ONE }
             }
-            Kind::Other => Work::ONE,
-            Kind::Write { n_watchers } if *n_watchers < WATCHES_PER_SEAT => Work::ONE,
+            Kind::Other => WorkEstimate::ONE,
+            Kind::Write { n_watchers } if *n_watchers < WATCHES_PER_SEAT => WorkEstimate::ONE,
             Kind::Write { n_watchers } => {
                 let wanted = n_watchers.div_ceil(WATCHES_PER_SEAT);
                 let final_seats = bounded(wanted, seats_max);
                 // With fewer seats than wanted, each is kept longer, so that the product stays the same.
                 let all = EVENT_DURATION.saturating_mul(u32::try_from(wanted).unwrap_or(u32::MAX));
-                Work { final_seats, final_duration: all / final_seats, ..Work::ONE }
+                WorkEstimate { final_seats, final_duration: all / final_seats, ..WorkEstimate::ONE }
             }
         }
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn list(query: &str, n_objects: usize, seats_max: u32) -> u32 {
-        Work::estimate(&Kind::List { query: &Query::parse(query), n_objects }, seats_max).seats
+        WorkEstimate::estimate(&Kind::List { query: &Query::parse(query), n_objects }, seats_max).seats
     }
 
     #[test]
@@ -119,12 +119,18 @@ mod tests {
 
     #[test]
     fn a_write_keeps_seats_while_its_event_goes_out() {
-        let write = |n_watchers, seats_max| Work::estimate(&Kind::Write { n_watchers }, seats_max);
-        assert_eq!(write(9, 10), Work::ONE);
-        assert_eq!(write(10, 10), Work { final_seats: 1, final_duration: EVENT_DURATION, ..Work::ONE });
+        let write = |n_watchers, seats_max| WorkEstimate::estimate(&Kind::Write { n_watchers }, seats_max);
+        assert_eq!(write(9, 10), WorkEstimate::ONE);
+        assert_eq!(write(10, 10), WorkEstimate { final_seats: 1, final_duration: EVENT_DURATION, ..WorkEstimate::ONE });
         // Fewer seats for longer give the same seat-seconds.
-        assert_eq!(write(1000, 10), Work { final_seats: 10, final_duration: EVENT_DURATION * 10, ..Work::ONE });
-        assert_eq!(write(1000, 5), Work { final_seats: 5, final_duration: EVENT_DURATION * 20, ..Work::ONE });
+        assert_eq!(
+            write(1000, 10),
+            WorkEstimate { final_seats: 10, final_duration: EVENT_DURATION * 10, ..WorkEstimate::ONE }
+        );
+        assert_eq!(
+            write(1000, 5),
+            WorkEstimate { final_seats: 5, final_duration: EVENT_DURATION * 20, ..WorkEstimate::ONE }
+        );
     }
 
     #[test]

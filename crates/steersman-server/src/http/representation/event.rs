@@ -14,7 +14,7 @@ const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Word {
+pub(crate) enum EventType {
     Added,
     Deleted,
     Modified,
@@ -26,12 +26,12 @@ pub(crate) enum Word {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct FrameKey(pub(crate) u64);
 
-impl Word {
+impl EventType {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Word::Added => "ADDED",
-            Word::Deleted | Word::Unselected => "DELETED",
-            Word::Modified => "MODIFIED",
+            EventType::Added => "ADDED",
+            EventType::Deleted | EventType::Unselected => "DELETED",
+            EventType::Modified => "MODIFIED",
         }
     }
 }
@@ -49,7 +49,7 @@ impl Representation {
 
     /// The key by which the frames of an event are shared; `None` if it does not fit into its bits, which takes a
     /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
-    pub(crate) fn frame_key(&self, word: Word, columns: Columns) -> Option<FrameKey> {
+    pub(crate) fn frame_key(&self, word: EventType, columns: Columns) -> Option<FrameKey> {
         const RESOURCE_BITS: u32 = 30;
         const VARIANT_BITS: u32 = 20;
         const VERSION_BITS: u32 = 8;
@@ -68,10 +68,10 @@ impl Representation {
             (_, MetaVersion::V1beta1) => 1,
         };
         let word = match word {
-            Word::Added => 0,
-            Word::Deleted => 1,
-            Word::Modified => 2,
-            Word::Unselected => 3,
+            EventType::Added => 0,
+            EventType::Deleted => 1,
+            EventType::Modified => 2,
+            EventType::Unselected => 3,
         };
         // Frames cut from the stored bytes are the same for every version and definition. Others depend on both.
         let is_cut_out = self.is_stored_form && self.form != Form::Table;
@@ -96,7 +96,7 @@ impl Representation {
     ///
     /// # Errors
     /// When a stored object is not readable.
-    pub(crate) fn frame(&self, word: Word, payload: &Payload, columns: Columns) -> Result<Bytes, Failure> {
+    pub(crate) fn frame(&self, word: EventType, payload: &Payload, columns: Columns) -> Result<Bytes, Failure> {
         let json = match self.form {
             Form::Object | Form::PartialMetadata => self.whole(payload)?,
             Form::Table => self.table_of_one(payload, columns)?,
@@ -109,7 +109,12 @@ impl Representation {
     ///
     /// # Errors
     /// When a stored object is not readable.
-    pub(crate) fn frame_pieces(&self, word: Word, payload: &Payload, columns: Columns) -> Result<Vec<Bytes>, Failure> {
+    pub(crate) fn frame_pieces(
+        &self,
+        word: EventType,
+        payload: &Payload,
+        columns: Columns,
+    ) -> Result<Vec<Bytes>, Failure> {
         let is_large = matches!(payload, Payload::Stored(object) if SHARED_BYTES_MIN <= object.json().len());
         if !is_large || self.form != Form::Object || self.protobuf.is_some() {
             return Ok(vec![self.frame(word, payload, columns)?]);

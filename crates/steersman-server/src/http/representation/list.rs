@@ -9,7 +9,7 @@ mod supply;
 use self::supply::{Next, Supply};
 use crate::http::representation::encoding::Envelope;
 use crate::http::representation::{Representation, text};
-use crate::shared::compute::Rest;
+use crate::shared::compute::AnswerCompute;
 use crate::shared::request::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
 use crate::shared::request::negotiate::Form;
 use crate::shared::request::payload::Payload;
@@ -78,7 +78,7 @@ struct ListChunks {
     /// Objects that are sent as they are stored.
     ready: VecDeque<Payload>,
     /// Writes items after the first chunk, which is made by the request itself.
-    rest: Option<Rest>,
+    rest: Option<AnswerCompute>,
     /// Bytes that are written but not sent yet.
     out: Vec<u8>,
     scratch: Vec<u8>,
@@ -101,7 +101,7 @@ pub(crate) async fn list(
     objects: Vec<Arc<Object>>,
     head: &ListHead,
     reload: Option<Reload>,
-    rest: Rest,
+    rest: AnswerCompute,
 ) -> Result<Body, Failure> {
     let mut items_bytes = 0;
     if representation.encoder().is_prefixed() {
@@ -342,7 +342,9 @@ impl Representation {
             vec![("kind", text(&kind)), ("apiVersion", text(&api_version)), ("metadata", text(&list_metadata(head)))];
         if self.form == Form::Table {
             fields.push(("columnDefinitions", self.columns()));
-            return Envelope { fields, items: "rows", nothing: "[]" };
+            // Upstream collects the rows of plain columns in a list that it makes for the first of them.
+            let nothing = if self.served.version().has_plain_columns() { "null" } else { "[]" };
+            return Envelope { fields, items: "rows", nothing };
         }
         // Upstream collects the metadata in a list that it makes for the first item.
         let nothing = if self.form == Form::PartialMetadata { "null" } else { "[]" };

@@ -24,18 +24,24 @@ impl Representation {
     pub(super) fn write_row(&self, payload: &Payload, out: &mut Vec<u8>) -> Result<(), Failure> {
         out.extend_from_slice(b"{\"cells\":");
         let (strategy, version) = (&self.served.resource.strategy, self.served.version());
-        let cells = match payload {
+        let (cells, conditions) = match payload {
             Payload::Stored(object) => {
                 let read = self.cells_read.as_ref().map(|parts| parts.read(object.json()));
                 let read = read.unwrap_or_else(|| serde_json::from_slice(object.json())).map_err(|error| {
                     tracing::error!(key = %object.key, %error, "a stored object is not readable");
                     Failure::internal(format!("the stored object {} is not readable", object.key))
                 })?;
-                strategy.cells(version, &read, self.now)
+                let is_converted = self.included == Included::Object || self.resource().is_custom();
+                let stored = if is_converted { version } else { self.resource().storage_version() };
+                (strategy.cells(stored, &read, self.now), strategy.row_conditions(stored, &read))
             }
-            Payload::Tree(tree) => strategy.cells(version, tree, self.now),
+            Payload::Tree(tree) => (strategy.cells(version, tree, self.now), strategy.row_conditions(version, tree)),
         };
         write(&cells, out);
+        if !conditions.is_empty() {
+            out.extend_from_slice(b",\"conditions\":");
+            write(&conditions, out);
+        }
         out.extend_from_slice(b",\"object\":");
         match (self.included, payload) {
             (Included::Metadata, _) => self.write_metadata(payload, out)?,

@@ -5,9 +5,9 @@ use super::*;
 use serde_json::json;
 use steersman_machinery::{ObjectKey, Revision};
 
-pub(super) fn wishes(negotiated: Negotiated) -> Wishes<'static> {
+pub(super) fn answer_options(negotiated: Negotiated) -> AnswerOptions<'static> {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
-    Wishes { negotiated, layout: Layout::Compact, include_object: None, now }
+    AnswerOptions { negotiated, layout: Layout::Compact, include_object: None, now }
 }
 
 /// A built-in kind.
@@ -83,8 +83,8 @@ pub(super) fn unreadable(name: &str) -> Arc<Object> {
 /// The row of an object, made from its bytes and from a tree.
 fn rows(served: &Served, object: &Arc<Object>, include: Option<&str>) -> (Value, Value) {
     let negotiated = Negotiated::new(Encoding::Json, Form::Table);
-    let wishes = Wishes { include_object: include, ..wishes(negotiated) };
-    let representation = Representation::new(served, wishes).unwrap();
+    let answer_options = AnswerOptions { include_object: include, ..answer_options(negotiated) };
+    let representation = Representation::new(served, answer_options).unwrap();
     let row = |payload: &Payload| {
         let mut out = Vec::new();
         representation.write_row(payload, &mut out).unwrap();
@@ -109,7 +109,7 @@ fn metadata_alone_have_no_annotations_that_stand_for_fields_of_the_internal_form
         assert_eq!(from_tree["object"]["metadata"]["annotations"], want);
         let whole = rows(&served, &object, Some("Object")).0;
         assert_eq!(whole["object"]["metadata"]["annotations"][annotation], "1");
-        let partial = wishes(Negotiated::new(Encoding::Json, Form::PartialMetadata));
+        let partial = answer_options(Negotiated::new(Encoding::Json, Form::PartialMetadata));
         let partial = Representation::new(&served, partial).unwrap().whole(&Payload::Stored(object)).unwrap();
         let partial: Value = serde_json::from_slice(&partial).unwrap();
         assert_eq!(partial["metadata"]["annotations"], want);
@@ -133,7 +133,7 @@ fn rows_from_bytes_are_those_from_trees() {
             assert_eq!(from_bytes, from_tree, "{fields}");
         }
         // Reading more than is needed gives the same row.
-        let now = wishes(Negotiated::new(Encoding::Json, Form::Table)).now;
+        let now = answer_options(Negotiated::new(Encoding::Json, Form::Table)).now;
         let cells = served.resource.strategy.cells(served.version(), &conversion::parse(&object).unwrap(), now);
         assert_eq!(json!(cells), rows(&served, &object, None).0["cells"]);
     }
@@ -170,7 +170,9 @@ fn rows_of_built_in_kinds_need_no_more_than_is_read() {
 #[test]
 fn what_nobody_can_include_is_refused() {
     let negotiated = |form| Negotiated::new(Encoding::Json, form);
-    let with = |form| Representation::new(&cups(), Wishes { include_object: Some("All"), ..wishes(negotiated(form)) });
+    let with = |form| {
+        Representation::new(&cups(), AnswerOptions { include_object: Some("All"), ..answer_options(negotiated(form)) })
+    };
     assert_eq!(with(Form::Table).unwrap_err().code(), 400);
     assert!(with(Form::Object).is_ok());
 }
@@ -178,10 +180,10 @@ fn what_nobody_can_include_is_refused() {
 #[test]
 fn frames_are_shared_by_those_who_see_the_same() {
     let key = |served: &Served, form, seconds: i64, columns| {
-        let wishes = wishes(Negotiated::new(Encoding::Json, form));
-        let now = wishes.now + jiff::SignedDuration::from_secs(seconds);
-        let representation = Representation::new(served, Wishes { now, ..wishes }).unwrap();
-        representation.frame_key(Word::Added, columns)
+        let answer_options = answer_options(Negotiated::new(Encoding::Json, form));
+        let now = answer_options.now + jiff::SignedDuration::from_secs(seconds);
+        let representation = Representation::new(served, AnswerOptions { now, ..answer_options }).unwrap();
+        representation.frame_key(EventType::Added, columns)
     };
     let (one, other) = (cups(), cups());
     for form in [Form::Object, Form::PartialMetadata, Form::Table] {
@@ -198,8 +200,8 @@ fn frames_are_shared_by_those_who_see_the_same() {
 #[test]
 fn versions_that_do_not_fit_into_a_key_share_nothing() {
     let key = |served: Served| {
-        let wishes = wishes(Negotiated::new(Encoding::Json, Form::Table));
-        Representation::new(&served, wishes).unwrap().frame_key(Word::Added, Columns::Known)
+        let answer_options = answer_options(Negotiated::new(Encoding::Json, Form::Table));
+        Representation::new(&served, answer_options).unwrap().frame_key(EventType::Added, Columns::Known)
     };
     let keys: Vec<u64> = versions_of_cups(300).into_iter().filter_map(key).map(|key| key.0).collect();
     let distinct: std::collections::BTreeSet<&u64> = keys.iter().collect();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const TREE_BYTES_PER_BYTE: usize = 16;
 /// The estimated memory that the trees of all requests that have begun may take together. The budget of each request
 /// bounds its own.
-const TREES_BYTES_MAX: usize = 192 << 20;
+const TREES_BYTES_MAX: usize = 128 << 20;
 /// The additional memory for each slot beyond the first.
 const TREES_BYTES_PER_SLOT: usize = 96 << 20;
 /// The most requests that have not begun: of all users, and of one.

@@ -11,9 +11,9 @@ mod durations;
 mod recent;
 pub(crate) mod review;
 
-pub(crate) use self::durations::{BOUNDS, Durations, Labels, Seen};
+pub(crate) use self::durations::{Durations, Labels};
 
-use crate::shared::conversion::webhook::recent::{Claim, Recent};
+use crate::shared::conversion::webhook::recent::{Lookup, Recent};
 use crate::shared::conversion::webhook::review::ReviewVersion;
 use crate::shared::webhook::{ClientConfig, Clients};
 use bytes::Bytes;
@@ -89,10 +89,10 @@ impl Webhook {
             if results[place].is_some() {
                 continue;
             }
-            match self.recent.claim(object, api_version) {
-                Claim::Known(value) => results[place] = Some(Value::clone(&value)),
-                Claim::UnderWay(receiver) => waiting.push((place, receiver)),
-                Claim::Yours(promise) => own.push((place, promise)),
+            match self.recent.lookup(object, api_version) {
+                Lookup::Known(value) => results[place] = Some(Value::clone(&value)),
+                Lookup::UnderWay(receiver) => waiting.push((place, receiver)),
+                Lookup::Yours(in_flight) => own.push((place, in_flight)),
             }
         }
         // The own objects are converted first, because other requests may wait for them while this one waits for
@@ -101,13 +101,13 @@ impl Webhook {
             let mine: Vec<&Value> = own.iter().map(|(place, _)| &objects[*place]).collect();
             match self.call_for_all(&mine, api_version).await {
                 Ok(converted) => {
-                    for ((place, promise), value) in own.into_iter().zip(converted) {
-                        promise.keep(&value);
+                    for ((place, in_flight), value) in own.into_iter().zip(converted) {
+                        in_flight.complete(&value);
                         results[place] = Some(value);
                     }
                 }
                 Err(error) => {
-                    own.into_iter().for_each(|(_, promise)| promise.fail(&error));
+                    own.into_iter().for_each(|(_, in_flight)| in_flight.fail(&error));
                     return Err(error);
                 }
             }
@@ -162,7 +162,13 @@ impl Webhook {
         };
         let from = version_of(batch.first().copied().unwrap_or(&Value::Null));
         let to = api_version.rsplit('/').next().unwrap_or_default();
-        self.caller.durations.observe(&self.definition, from, to, judged.is_ok(), begun.elapsed());
+        let labels = Labels {
+            definition: self.definition.clone(),
+            from: from.into(),
+            to: to.into(),
+            has_succeeded: judged.is_ok(),
+        };
+        self.caller.durations.observe(labels, begun.elapsed());
         judged
     }
 }

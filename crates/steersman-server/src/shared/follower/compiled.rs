@@ -22,6 +22,8 @@ pub(crate) enum Dependents {
     All,
     /// Requests for custom resources, and for discovery and OpenAPI.
     OnDefinitions,
+    /// Requests for Services, and for the resources of which their addresses are.
+    OnServices,
 }
 
 /// The resources that have a compiled form.
@@ -40,16 +42,23 @@ struct Part {
 pub(crate) struct Needs {
     is_admitted: bool,
     is_on_definitions: bool,
+    is_on_services: bool,
 }
 
 impl Needs {
     pub(crate) fn of(info: &RequestInfo, catalog: &Catalog) -> Needs {
-        let Some(target) = &info.target else { return Needs { is_admitted: false, is_on_definitions: true } };
+        let Some(target) = &info.target else {
+            return Needs { is_admitted: false, is_on_definitions: true, is_on_services: false };
+        };
         let served = catalog.find(&target.group, &target.version, &target.resource);
         Needs {
             // A connection to a Pod passes admission whatever its method is.
             is_admitted: !matches!(info.verb, "get" | "list" | "watch") || target.subresource.is_some(),
             is_on_definitions: served.is_none_or(|served| served.resource.is_custom()),
+            is_on_services: matches!(
+                (&*target.group, &*target.resource),
+                ("", "services") | ("networking.k8s.io", "ipaddresses" | "servicecidrs")
+            ),
         }
     }
 
@@ -58,6 +67,7 @@ impl Needs {
             Dependents::Admitted => self.is_admitted,
             Dependents::All => true,
             Dependents::OnDefinitions => self.is_on_definitions,
+            Dependents::OnServices => self.is_on_services,
         }
     }
 }

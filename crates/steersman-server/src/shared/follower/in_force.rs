@@ -14,7 +14,7 @@ const FAILURES_MAX: usize = 1024;
 
 /// Up to which revision the stored definitions are in force.
 #[derive(Debug, Default)]
-pub(crate) struct InForce {
+pub(crate) struct AppliedRevision {
     reported: watch::Sender<Reported>,
     progress: Progress,
     parsed: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct InForce {
 
 /// The work of the follower since it started. The cost of one change does not depend on the number of definitions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Work {
+pub struct DefinitionWork {
     /// The number of schemas compiled.
     pub compiled: u64,
     /// The number of definitions parsed.
@@ -50,11 +50,11 @@ pub(crate) struct NotInForce {
 
 /// Held by the follower: when it is dropped, even by a panic, waiting writes fail instead of waiting for ever.
 #[derive(Debug)]
-pub(crate) struct Reporting<'a>(pub(crate) &'a InForce);
+pub(crate) struct Reporting<'a>(pub(crate) &'a AppliedRevision);
 
-// === impl InForce ===
+// === impl AppliedRevision ===
 
-impl InForce {
+impl AppliedRevision {
     /// Waits, without a limit, until a definition written at a revision is in force.
     ///
     /// # Errors
@@ -62,9 +62,9 @@ impl InForce {
     pub(crate) async fn wait_for(&self, revision: Revision) -> Result<(), Failure> {
         let mut reported = self.reported.subscribe();
         let reported = reported.wait_for(|reported| reported.applied >= revision || reported.has_ended).await;
-        let Ok(reported) = reported else { return Err(InForce::ended()) };
+        let Ok(reported) = reported else { return Err(AppliedRevision::ended()) };
         if reported.applied < revision {
-            return Err(InForce::ended());
+            return Err(AppliedRevision::ended());
         }
         match reported.failures.iter().find(|failure| failure.revision == revision) {
             None => Ok(()),
@@ -80,8 +80,8 @@ impl InForce {
     }
 
     /// The work done since the start.
-    pub(crate) fn work(&self) -> Work {
-        Work { compiled: self.compiled.load(Ordering::Relaxed), parsed: self.parsed.load(Ordering::Relaxed) }
+    pub(crate) fn work(&self) -> DefinitionWork {
+        DefinitionWork { compiled: self.compiled.load(Ordering::Relaxed), parsed: self.parsed.load(Ordering::Relaxed) }
     }
 
     fn ended() -> Failure {

@@ -40,15 +40,16 @@ impl Offer {
         Offer { source, resources }
     }
 
-    /// The catalog that must replace this one, given whether another server serves the group; `None` if it need not be
-    /// replaced.
-    pub(crate) fn next(&self, catalog: &Catalog, is_elsewhere: bool) -> Option<Catalog> {
-        if is_elsewhere {
-            let is_served = |resource: &Arc<Resource>| {
-                catalog.resource(&resource.group_resource()).is_some_and(|one| Arc::ptr_eq(one, resource))
-            };
-            return self.resources.iter().any(is_served).then(|| catalog.without(&self.resources));
-        }
+    /// The catalog without the group, because another server serves it; `None` if this server does not serve it.
+    pub(crate) fn removed_from(&self, catalog: &Catalog) -> Option<Catalog> {
+        let is_served = |resource: &Arc<Resource>| {
+            catalog.resource(&resource.group_resource()).is_some_and(|one| Arc::ptr_eq(one, resource))
+        };
+        self.resources.iter().any(is_served).then(|| catalog.without(&self.resources))
+    }
+
+    /// The catalog with the group; `None` if it is there.
+    pub(crate) fn added_to(&self, catalog: &Catalog) -> Option<Catalog> {
         let is_missing = |resource: &Arc<Resource>| catalog.resource(&resource.group_resource()).is_none();
         self.resources.iter().any(is_missing).then(|| catalog.with(&self.resources))
     }
@@ -84,18 +85,18 @@ mod tests {
     fn the_group_comes_goes_and_stays_as_the_api_service_says() {
         let (offer, before) = (offer(&[]), built_in());
         assert!(before.group(GROUP).is_none());
-        assert!(offer.next(&before, true).is_none());
-        let with = offer.next(&before, false).unwrap();
+        assert!(offer.removed_from(&before).is_none());
+        let with = offer.added_to(&before).unwrap();
         let plurals = || with.resources(GROUP, VERSION).iter().map(|served| &*served.resource.plural);
         assert_eq!(plurals().collect::<Vec<_>>(), ["nodes", "pods"]);
-        assert!(offer.next(&with, false).is_none());
-        let without = offer.next(&with, true).unwrap();
+        assert!(offer.added_to(&with).is_none());
+        let without = offer.removed_from(&with).unwrap();
         assert!(without.group(GROUP).is_none() && without.resource(&GroupResource::new("", "pods")).is_some());
     }
 
     #[test]
     fn it_can_be_switched_off() {
         let offer = offer(&["metrics.k8s.io/v1beta1=false"]);
-        assert!(offer.next(&built_in(), false).is_none());
+        assert!(offer.added_to(&built_in()).is_none());
     }
 }

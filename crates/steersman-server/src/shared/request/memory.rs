@@ -1,5 +1,10 @@
-//! Memory that the server keeps for its clients, bounded for all users together and for each user: the bodies of requests, answers that are not
-//! read yet, and the selectors of watches; and the places of requests whose bodies are being received.
+//! Memory that the server keeps for its clients: the bodies of requests, answers that are not read yet, and the selectors of watches; and the
+//! places of requests whose bodies are being received.
+//!
+//! The memory of each kind is bounded for all users together, and a user may have as much of it as is left: one user may have half of it, two a
+//! third each, and nine a tenth each. So something is always left for a newcomer, and no bound for one user has to be chosen. Routers share their
+//! buffers in this way (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). However little is left, a
+//! user may have enough for one body or answer, until all together have one and a half times the bound.
 //!
 //! Each of them may have a few free bytes. Their number is bounded elsewhere, so what is small reserves nothing here, no matter how much the
 //! large ones take.
@@ -14,11 +19,12 @@ use steersman_kinds::user::User;
 /// The bounds of one kind of memory.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// A reservation counts only what it has beyond so many bytes.
+    /// The first bytes of each reservation, which are not counted.
     pub(crate) free: usize,
-    /// The most bytes of one user.
-    pub(crate) user_max: usize,
-    /// The most bytes of all users together. A user without any may go beyond it, up to twice as many.
+    /// A user may have so many bytes although fewer are left, as long as all users together have less than one and a half times `max`: enough
+    /// for one body or answer.
+    pub(crate) floor: usize,
+    /// The most bytes of all users together.
     pub(crate) max: usize,
     /// The unit of the other numbers: bytes, unless something else is counted.
     pub(crate) unit: &'static str,
@@ -31,8 +37,8 @@ pub(crate) struct Bounds {
 /// Request bodies: reserved as their bytes arrive, and until the request has ended. The largest body has 3 MiB.
 const BODIES: Bounds = Bounds {
     free: 16 << 10,
-    user_max: 64 << 20,
-    max: 192 << 20,
+    floor: 3 << 20,
+    max: 64 << 20,
     unit: "bytes",
     what: "the bodies of the requests that the server is working on",
     way_out: "wait for their answers, or send fewer at a time",
@@ -40,8 +46,8 @@ const BODIES: Bounds = Bounds {
 /// Answers that are in memory as a whole: reserved until they have been handed to the network.
 const ANSWERS: Bounds = Bounds {
     free: 64 << 10,
-    user_max: 64 << 20,
-    max: 192 << 20,
+    floor: 2 << 20,
+    max: 64 << 20,
     unit: "bytes",
     what: "the unread answers",
     way_out: "read them, or ask for fewer at a time",
@@ -49,8 +55,8 @@ const ANSWERS: Bounds = Bounds {
 /// The selectors of open watches.
 const SELECTORS: Bounds = Bounds {
     free: 4 << 10,
-    user_max: 32 << 20,
-    max: 96 << 20,
+    floor: 128 << 10,
+    max: 16 << 20,
     unit: "bytes",
     what: "the selectors of the open watches",
     way_out: "end some of them, or send shorter selectors",
@@ -59,11 +65,21 @@ const SELECTORS: Bounds = Bounds {
 /// Requests whose bodies are being received. Each may have nothing but its first byte.
 const PLACES: Bounds = Bounds {
     free: 0,
-    user_max: 200,
+    floor: 4,
     max: 1_000,
     unit: "places",
     what: "the requests whose bodies are being received",
     way_out: "send them to their ends, or fewer at a time",
+};
+
+/// Upgraded connections to other API servers.
+const TUNNELS: Bounds = Bounds {
+    free: 0,
+    floor: 4,
+    max: 1_000,
+    unit: "connections",
+    what: "the upgraded connections to other servers",
+    way_out: "close some of them",
 };
 
 /// The most bytes that something is expected to have before its size is known.
@@ -76,6 +92,7 @@ pub(crate) struct Memory {
     pub(crate) bodies: Arc<UserMemory>,
     pub(crate) places: Arc<UserMemory>,
     pub(crate) selectors: Arc<UserMemory>,
+    pub(crate) tunnels: Arc<UserMemory>,
 }
 
 /// The memory of one kind.
@@ -107,6 +124,7 @@ impl Default for Memory {
             bodies: UserMemory::new(BODIES),
             places: UserMemory::new(PLACES),
             selectors: UserMemory::new(SELECTORS),
+            tunnels: UserMemory::new(TUNNELS),
         }
     }
 }
@@ -156,22 +174,24 @@ impl UserMemory {
     }
 
     fn refuse(&self, reserved: &Reserved, user: &str, more: usize) -> Result<(), Failure> {
-        let Bounds { user_max, max, unit, what, way_out, .. } = &self.bounds;
+        let Bounds { floor, max, unit, what, way_out, .. } = &self.bounds;
+        let of_all = reserved.bytes;
         let of_user = reserved.users.get(user).copied().unwrap_or(0);
-        // A few users who take as much as they may do not keep out all others.
-        let max = if of_user == 0 { max.saturating_mul(2) } else { *max };
-        let said = if *user_max < of_user.saturating_add(more) {
-            format!(
-                "{what} of this user take {of_user} {unit}; {more} more would exceed the limit of {user_max} for one user; {way_out}"
-            )
-        } else if max < reserved.bytes.saturating_add(more) {
-            let of_all = reserved.bytes;
-            format!(
-                "{what} of all users take {of_all} {unit}; {more} more would exceed the limit of {max}; try again later"
-            )
-        } else {
+        let (user_after, all_after) = (of_user.saturating_add(more), of_all.saturating_add(more));
+        let is_small = user_after <= *floor && all_after <= max + max / 2;
+        if is_small || user_after <= max.saturating_sub(all_after) {
             return Ok(());
-        };
+        }
+        if of_user == 0 {
+            let said = format!(
+                "{what} of all users take {of_all} of {max} {unit}, and there is no room for {more} more; try again later"
+            );
+            return Err(Failure::too_many_requests(said, 1));
+        }
+        let said = format!(
+            "{what} take {of_user} {unit} for this user and {of_all} for all users, of {max}; with {more} more, this user would have more than is \
+             left for others; {way_out}"
+        );
         Err(Failure::too_many_requests(said, 1))
     }
 }
@@ -279,48 +299,70 @@ mod tests {
         assert!(memory.reserved.lock().users.is_empty());
     }
 
+    /// A user who takes `bytes` at a time until they are refused: what they have then, and the refusal.
+    fn fill(memory: &Arc<UserMemory>, name: &str, bytes: usize) -> (Reservation, String) {
+        let mut taken = memory.reserve(&user(name));
+        loop {
+            if let Err(refused) = taken.grow_to(taken.bytes + FREE + bytes) {
+                assert_eq!(refused.code(), 429);
+                return (taken, refused.status.message.clone());
+            }
+        }
+    }
+
     #[test]
-    fn one_user_cannot_take_what_is_left_for_others() {
+    fn a_user_may_have_as_much_as_is_left() {
         let memory = UserMemory::new(BODIES);
-        let refusal = |name: &str, bytes: usize| {
-            let mut body = memory.reserve(&user(name));
-            let refusal = body.grow_to(bytes + FREE).err();
-            (body, refusal.map(|failure| (failure.code(), failure.status.message.clone())))
-        };
-        let (_a, none) = refusal("a", BODIES.user_max);
-        assert_eq!(none, None);
-        let (_, refused) = refusal("a", 1);
-        let (code, said) = refused.unwrap();
+        let (a, said) = fill(&memory, "a", 1 << 20);
+        assert_eq!(a.bytes, BODIES.max / 2);
         assert!(
-            code == 429 && said.contains("of this user take 67108864 bytes; 1 more would exceed the limit of 67108864"),
-            "{code} {said}"
-        );
-        assert_eq!(memory.check(&user("a"), 1).unwrap_err().code(), 429);
-        memory.check(&user("b"), 1).unwrap();
-        let others: Vec<_> = ["b", "c"].map(|name| refusal(name, BODIES.user_max)).into();
-        assert!(others.iter().all(|(_, refusal)| refusal.is_none()));
-        let (d, none) = refusal("d", 1);
-        assert_eq!(none, None, "it has nothing yet");
-        let mut more = memory.reserve(&user("d"));
-        let said = more.grow_to(FREE + 1).unwrap_err().status.message.clone();
-        assert!(
-            said.contains("of all users take 201326593 bytes; 1 more would exceed the limit of 201326592"),
+            said.contains("working on take 33554432 bytes for this user and 33554432 for all users, of 67108864; with 1048576 more"),
             "{said}"
         );
-        let many: Vec<_> = ["e", "f", "g"].map(|name| refusal(name, BODIES.user_max)).into();
-        assert!(many[2].1.is_some() && many[1].1.is_none(), "all together are bounded too");
-        drop((others, many));
-        more.grow_to(FREE + 1).unwrap();
-        drop(d);
+        assert_eq!(memory.check(&user("a"), 1).unwrap_err().code(), 429);
+        let (b, _) = fill(&memory, "b", 1 << 20);
+        assert_eq!(b.bytes, BODIES.max / 4, "as much as is left");
+        memory.check(&user("a"), 1).unwrap_err();
+        drop(a);
+        let others: Vec<_> = ('c'..='f').map(|name| fill(&memory, &name.to_string(), 64 << 10).0).collect();
+        assert!(memory.bytes() < BODIES.max);
+        drop(others);
+    }
+
+    #[test]
+    fn a_newcomer_sends_the_largest_body_to_its_end_although_twelve_users_have_all_they_may() {
+        let memory = UserMemory::new(BODIES);
+        let others: Vec<_> = (0..12).map(|name| fill(&memory, &name.to_string(), 64 << 10).0).collect();
+        let mut newcomer = memory.reserve(&user("newcomer"));
+        for piece in 1..=48 {
+            newcomer.grow_to(FREE + piece * (64 << 10)).unwrap();
+        }
+        newcomer.grow_to(FREE + 49 * (64 << 10)).unwrap_err();
+        drop(others);
+    }
+
+    #[test]
+    fn however_many_users_come_they_stay_within_the_bound() {
+        let memory = UserMemory::new(BODIES);
+        let taken: Vec<_> = (0..100).map(|name| fill(&memory, &name.to_string(), 64 << 10).0).collect();
+        assert!((BODIES.max..=BODIES.max * 3 / 2).contains(&memory.bytes()));
+        let refused = memory.check(&user("newcomer"), 1 << 20).unwrap_err();
+        assert!(
+            refused.status.message.contains("and there is no room for 1048576 more; try again later"),
+            "{refused:?}"
+        );
+        drop(taken);
+        assert!(memory.reserved.lock().users.is_empty());
     }
 
     #[test]
     fn what_cannot_be_refused_counts_against_what_comes_after_it() {
         let memory = UserMemory::new(ANSWERS);
         let mut written = memory.reserve(&user("a"));
-        written.take(2 * ANSWERS.user_max);
-        assert_eq!(memory.bytes(), 2 * ANSWERS.user_max - ANSWERS.free);
+        written.take(ANSWERS.max);
+        assert_eq!(memory.bytes(), ANSWERS.max - ANSWERS.free);
         memory.check(&user("a"), 1).unwrap_err();
+        memory.check(&user("b"), 1).unwrap();
         drop(written);
         memory.check(&user("a"), 1).unwrap();
     }

@@ -55,6 +55,15 @@ pub(crate) enum FieldValidation {
     Warn,
 }
 
+/// A write with options: an apply, and a patch of another type, differ in what they need.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WriteKind {
+    Apply,
+    Create,
+    Patch,
+    Update,
+}
+
 /// The options of creations, updates and patches.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
@@ -147,11 +156,11 @@ impl List {
         let timeout = number("timeoutSeconds")?
             .filter(|seconds| *seconds > 0)
             .map(|seconds| Duration::from_secs(seconds.unsigned_abs()).min(TIMEOUT_MAX));
-        let list = List {
+        let mut list = List {
             labels,
             fields,
             limit,
-            token: query.non_empty("continue").map(Token::decode).transpose()?,
+            token: None,
             version: query.non_empty("resourceVersion").map(str::to_owned),
             version_match: match query.non_empty("resourceVersionMatch") {
                 Some("Exact") => Some(Match::Exact),
@@ -164,6 +173,11 @@ impl List {
             sends_initial_events: query.first("sendInitialEvents").map(|_| query.is_true("sendInitialEvents")),
         };
         list.check(query, purpose)?;
+        // Other parameters are judged before the token is read, and the version beside it afterwards.
+        list.token = query.non_empty("continue").map(Token::decode).transpose()?;
+        if list.token.is_some() && list.version.as_deref().is_some_and(|version| version != "0") {
+            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+        }
         Ok(list)
     }
 
@@ -194,7 +208,7 @@ impl List {
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
-            if self.token.is_some() {
+            if query.non_empty("continue").is_some() {
                 errors
                     .push(Error::forbidden(&match_path, "resourceVersionMatch is forbidden when continue is provided"));
             }
@@ -208,11 +222,7 @@ impl List {
                 ));
             }
         }
-        refuse("ListOptions", errors)?;
-        if self.token.is_some() && self.version.as_deref().is_some_and(|version| version != "0") {
-            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
-        }
-        Ok(())
+        refuse("ListOptions", errors)
     }
 
     /// The version if it is a number above zero.
@@ -285,14 +295,27 @@ impl Token {
     }
 }
 
+// === impl WriteKind ===
+
+impl WriteKind {
+    /// The kind of the options.
+    fn as_str(self) -> &'static str {
+        match self {
+            WriteKind::Apply | WriteKind::Patch => "PatchOptions",
+            WriteKind::Create => "CreateOptions",
+            WriteKind::Update => "UpdateOptions",
+        }
+    }
+}
+
 // === impl Write ===
 
 impl Write {
-    /// Reads the options; `kind` is the kind of the options, such as `CreateOptions`.
+    /// Reads the options.
     ///
     /// # Errors
     /// 422 with all validation errors.
-    pub(crate) fn parse(query: &Query, kind: &str, is_apply: bool) -> Result<Write, Failure> {
+    pub(crate) fn parse(query: &Query, kind: WriteKind) -> Result<Write, Failure> {
         let mut errors = Vec::new();
         let is_dry_run = dry_run(&query.all("dryRun").map(str::to_owned).collect::<Vec<_>>(), &mut errors);
         let field_manager = query.non_empty("fieldManager").map(str::to_owned);
@@ -310,11 +333,11 @@ impl Write {
                     ));
                 }
             }
-            None if is_apply => errors.push(Error::required(&path, "is required for apply patch")),
+            None if kind == WriteKind::Apply => errors.push(Error::required(&path, "is required for apply patch")),
             None => {}
         }
         let is_forced = query.first("force").map(|_| query.is_true("force"));
-        if is_forced.is_some() && !is_apply && kind == "PatchOptions" {
+        if is_forced.is_some() && kind == WriteKind::Patch {
             errors.push(Error::forbidden(&Path::new("force"), "may not be specified for non-apply patch"));
         }
         let is_field_validation_given = query.non_empty("fieldValidation").is_some();
@@ -331,7 +354,7 @@ impl Write {
                 FieldValidation::Warn
             }
         };
-        refuse(kind, errors)?;
+        refuse(kind.as_str(), errors)?;
         Ok(Write { is_dry_run, field_validation, is_field_validation_given, field_manager, is_forced })
     }
 }
@@ -520,6 +543,11 @@ mod tests {
             &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch"),
         );
         list("limit=abc", Purpose::List, "400 limit");
+        list(
+            "resourceVersionMatch=Exact&continue=abc",
+            Purpose::List,
+            &invalid("[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless"),
+        );
     }
 
     #[test]
@@ -539,24 +567,19 @@ mod tests {
 
     #[test]
     fn options_of_writes_are_checked_together() {
-        let parse = |query: &str, kind, is_apply| {
-            Write::parse(&Query::parse(query), kind, is_apply).err().map(|failure| failure.status.message)
-        };
-        assert_eq!(parse("dryRun=All&fieldValidation=Strict", "CreateOptions", false), None);
+        let parse =
+            |query: &str, kind| Write::parse(&Query::parse(query), kind).err().map(|failure| failure.status.message);
+        assert_eq!(parse("dryRun=All&fieldValidation=Strict", WriteKind::Create), None);
         assert_eq!(
-            parse("dryRun=Yes", "CreateOptions", false).as_deref(),
+            parse("dryRun=Yes", WriteKind::Create).as_deref(),
             Some(
                 "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Yes\"]: supported values: \"All\""
             )
         );
-        assert!(parse("dryRun=", "CreateOptions", false).is_some());
+        assert!(parse("dryRun=", WriteKind::Create).is_some());
+        assert!(parse("force=true", WriteKind::Patch).unwrap().contains("may not be specified for non-apply patch"));
         assert!(
-            parse("force=true", "PatchOptions", false).unwrap().contains("may not be specified for non-apply patch")
-        );
-        assert!(
-            parse("", "PatchOptions", true)
-                .unwrap()
-                .contains("fieldManager: Required value: is required for apply patch")
+            parse("", WriteKind::Apply).unwrap().contains("fieldManager: Required value: is required for apply patch")
         );
     }
 

@@ -11,7 +11,7 @@ impl Query {
     pub fn parse(raw: &str) -> Query {
         let pairs = raw.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (percent_decode(name, true), percent_decode(value, true))
+            (form_decode(name), form_decode(value))
         });
         Query { pairs: pairs.collect() }
     }
@@ -37,9 +37,18 @@ impl Query {
     }
 }
 
-/// Decodes percent escapes; with `plus`, a plus sign is a space. Bytes that are not UTF-8 become replacement
-/// characters.
-pub fn percent_decode(text: &str, plus: bool) -> String {
+/// Decodes percent escapes. Bytes that are not UTF-8 become replacement characters.
+pub fn percent_decode(text: &str) -> String {
+    decode(text, b'+')
+}
+
+/// Decodes percent escapes as in forms and queries, where a plus sign is a space.
+fn form_decode(text: &str) -> String {
+    decode(text, b' ')
+}
+
+/// Decodes percent escapes, and writes `plus` for each plus sign.
+fn decode(text: &str, plus: u8) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();
     }
@@ -53,7 +62,7 @@ pub fn percent_decode(text: &str, plus: bool) -> String {
                 at += 3;
                 continue;
             }
-            (b'+', _, _) if plus => out.push(b' '),
+            (b'+', _, _) => out.push(plus),
             _ => out.push(*byte),
         }
         at += 1;

@@ -52,7 +52,7 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];
 impl RequestInfo {
     /// Reads the attributes of a request. `raw_path` is the path as it was sent.
     pub fn new(method: &Method, raw_path: &str, query: &Query) -> RequestInfo {
-        let path = crate::shared::request::query::percent_decode(raw_path, false);
+        let path = crate::shared::request::query::percent_decode(raw_path);
         let target = target(&path);
         let Some(mut target) = target else {
             return RequestInfo { path, verb: method_word(method), target: None };

@@ -40,7 +40,8 @@ impl Failure {
                 source @ (kv::Error::Full { .. }
                 | kv::Error::Poisoned { .. }
                 | kv::Error::Replaced { .. }
-                | kv::Error::Unavailable { .. }),
+                | kv::Error::Unavailable { .. }
+                | kv::Error::Unsealed { .. }),
             ) => {
                 tracing::error!(error = %chain(error), "a write failed");
                 Failure::unavailable(source.to_string())

@@ -1,6 +1,6 @@
 //! The `clientConfig` of an object: the address of its webhook, and the authorities for its certificate.
 
-use crate::shared::digest_cache::{Digest, digest};
+use crate::shared::identity::digest_cache::{Digest, digest};
 use http::Uri;
 use std::fmt;
 use std::sync::Arc;

@@ -2,9 +2,10 @@
 //! whichever objects define them. A changed `clientConfig` is a different place, which gets its own connections from
 //! the next call on.
 
-use crate::shared::digest_cache::Digest;
+use crate::shared::identity::digest_cache::Digest;
 use crate::shared::webhook::client::AGENT;
 use crate::shared::webhook::client_config::{ClientConfig, Target};
+use crate::shared::webhook::places::Places;
 use crate::shared::webhook::services::{Base, Services};
 use crate::shared::webhook::transport::{Protocols, Transport, excerpt};
 use crate::shared::webhook::{EndpointError, tls};
@@ -14,15 +15,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_storage::Store;
 
-/// The maximum number of places with open connections; beyond, the least recently used one is closed.
-const PLACES_MAX: usize = 256;
 /// Identifies the server that has sent a review, so that it refuses one that comes back to itself.
 const FROM: HeaderName = HeaderName::from_static("steersman-webhook-from");
 
@@ -32,26 +30,14 @@ pub(crate) struct Clients {
     services: Services,
     /// This server's id, for the header [`FROM`].
     own: HeaderValue,
-    places: Mutex<Places>,
+    places: Mutex<Places<Endpoint, Transport>>,
     /// The configuration that trusts the system's authorities: reading them takes long.
     system: OnceLock<rustls::ClientConfig>,
 }
 
-#[derive(Default)]
-struct Places {
-    by_place: HashMap<Place, Called>,
-    /// The number of calls.
-    now: u64,
-}
-
-struct Called {
-    transport: Arc<Transport>,
-    at: u64,
-}
-
 /// The address of calls, and the identity that the webhook must have.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Place {
+struct Endpoint {
     is_tls: bool,
     authority: String,
     /// The name in the certificate, if it is not the host.
@@ -117,7 +103,7 @@ impl PostError {
 
 impl Clients {
     pub(crate) fn new(store: Store, services: Services) -> Clients {
-        let own = HeaderValue::from_str(&crate::shared::uid::random()).unwrap_or(AGENT);
+        let own = HeaderValue::from_str(&crate::shared::identity::uid::random()).unwrap_or(AGENT);
         Clients { store, services, own, places: Mutex::default(), system: OnceLock::new() }
     }
 
@@ -168,25 +154,44 @@ impl Clients {
     }
 
     /// The place of a webhook, and a hint for the error if it does not respond.
-    async fn place(&self, config: &ClientConfig) -> Result<(Place, String), String> {
+    async fn place(&self, config: &ClientConfig) -> Result<(Endpoint, String), String> {
         let ca = config.ca_digest();
         let (namespace, name, port) = match config.target() {
             Target::Url(uri) => {
                 let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
-                return Ok((Place { is_tls: true, authority, server_name: None, ca }, String::new()));
+                return Ok((Endpoint { is_tls: true, authority, server_name: None, ca }, String::new()));
             }
             Target::Service { namespace, name, port } => (namespace, name, *port),
         };
         let server_name = Some(format!("{name}.{namespace}.svc"));
-        if let Some(Base { is_tls, authority }) = self.services.find(namespace, name, port) {
-            let hint = format!("; --webhook-service maps the service {namespace}/{name} to {authority}");
-            return Ok((Place { is_tls: *is_tls, authority: authority.clone(), server_name, ca }, hint));
+        let (base, hint) = self.service_address(namespace, name, port).await?;
+        Ok((Endpoint { is_tls: base.is_tls, authority: base.authority, server_name, ca }, hint))
+    }
+
+    /// Whether a Service's port is called at a mapped address.
+    pub(in crate::shared) fn is_mapped(&self, namespace: &str, name: &str, port: u16) -> bool {
+        self.services.find(namespace, name, port).is_some()
+    }
+
+    /// The address at which a Service is called, and a hint for the error if nobody responds there.
+    ///
+    /// # Errors
+    /// When the Service has no such port or no address; the text says so.
+    pub(in crate::shared) async fn service_address(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<(Base, String), String> {
+        if let Some(base) = self.services.find(namespace, name, port) {
+            let hint = format!("; --webhook-service maps the service {namespace}/{name} to {}", base.authority);
+            return Ok((base.clone(), hint));
         }
         let way = format!(
             "if nothing here routes to the service {namespace}/{name}, say where it is with --webhook-service {namespace}/{name}=https://HOST:PORT"
         );
         let authority = self.address(namespace, name, port).await.map_err(|why| format!("{why}; {way}"))?;
-        Ok((Place { is_tls: true, authority, server_name, ca }, format!("; {way}")))
+        Ok((Base { is_tls: true, authority }, format!("; {way}")))
     }
 
     /// The host and port of a Service, from its object (kubernetes' `kube-aggregator/pkg/apiserver/resolvers.go`).
@@ -212,7 +217,7 @@ impl Clients {
         }
     }
 
-    fn transport(&self, config: &ClientConfig, place: Place) -> Result<Arc<Transport>, EndpointError> {
+    fn transport(&self, config: &ClientConfig, place: Endpoint) -> Result<Arc<Transport>, EndpointError> {
         if let Some(found) = self.places.lock().find(&place) {
             return Ok(found);
         }
@@ -230,32 +235,6 @@ impl Clients {
         let protocols = if place.is_tls { Protocols::Http1 } else { Protocols::Http1OrPlain };
         let transport = Arc::new(Transport::new(tls, place.server_name.as_deref(), protocols)?);
         Ok(self.places.lock().insert(place, transport))
-    }
-}
-
-// === impl Places ===
-
-impl Places {
-    fn find(&mut self, place: &Place) -> Option<Arc<Transport>> {
-        self.now += 1;
-        let called = self.by_place.get_mut(place)?;
-        called.at = self.now;
-        Some(called.transport.clone())
-    }
-
-    /// Adds a transport, unless another call has added one first: then that one is returned.
-    fn insert(&mut self, place: Place, transport: Arc<Transport>) -> Arc<Transport> {
-        if let Some(found) = self.find(&place) {
-            return found;
-        }
-        if self.by_place.len() >= PLACES_MAX
-            && let Some(oldest) =
-                self.by_place.iter().min_by_key(|(_, called)| called.at).map(|(place, _)| place.clone())
-        {
-            self.by_place.remove(&oldest);
-        }
-        self.by_place.insert(place, Called { transport: transport.clone(), at: self.now });
-        transport
     }
 }
 

@@ -26,9 +26,9 @@ pub struct Mapping {
 
 /// Scheme, host and port.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Base {
-    pub(super) is_tls: bool,
-    pub(super) authority: String,
+pub(in crate::shared) struct Base {
+    pub(in crate::shared) is_tls: bool,
+    pub(in crate::shared) authority: String,
 }
 
 /// Why mappings are invalid.

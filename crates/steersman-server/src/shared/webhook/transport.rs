@@ -26,9 +26,12 @@ const IDLE_CONNECTIONS_MAX: usize = 64;
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A client over TLS, whose requests have bodies of this type.
+pub(in crate::shared) type HttpsClient<B> = legacy::Client<HttpsConnector<HttpConnector>, B>;
+
 /// The protocols for an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Protocols {
+pub(in crate::shared) enum Protocols {
     /// HTTP/1 or HTTP/2 over TLS, as the endpoint prefers.
     All,
     /// HTTP/1 over TLS. With HTTP/2 all calls would share one connection, and so one of the replicas behind a Service.
@@ -39,7 +42,7 @@ pub(super) enum Protocols {
 
 /// The connections to one endpoint.
 pub(super) struct Transport {
-    client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: HttpsClient<Full<Bytes>>,
     calls: Semaphore,
 }
 
@@ -70,32 +73,7 @@ impl Transport {
         server_name: Option<&str>,
         protocols: Protocols,
     ) -> Result<Transport, EndpointError> {
-        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
-        let connector = match protocols {
-            Protocols::All | Protocols::Http1 => connector.https_only(),
-            Protocols::Http1OrPlain => connector.https_or_http(),
-        };
-        let connector = match server_name {
-            None => connector,
-            Some(name) => {
-                let name = ServerName::try_from(name.to_owned())
-                    .map_err(|error| unusable("the server name", error.to_string()))?;
-                connector.with_server_name_resolver(FixedServerNameResolver::new(name))
-            }
-        };
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = match protocols {
-            Protocols::All => connector.enable_all_versions().wrap_connector(http),
-            Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
-        };
-        let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-            .pool_idle_timeout(IDLE_TIME_MAX)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let client = client(tls, server_name, protocols)?;
         Ok(Transport { client, calls: Semaphore::new(CALLS_MAX) })
     }
 
@@ -123,6 +101,48 @@ impl Transport {
     }
 }
 
+/// A client that connects at its first request and keeps a bounded number of idle connections. `server_name` is the name
+/// that the certificate must have, if it differs from the URL's.
+///
+/// # Errors
+/// When no certificate can have the name.
+pub(in crate::shared) fn client<B>(
+    tls: ClientConfig,
+    server_name: Option<&str>,
+    protocols: Protocols,
+) -> Result<HttpsClient<B>, EndpointError>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+{
+    let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
+    let connector = match protocols {
+        Protocols::All | Protocols::Http1 => connector.https_only(),
+        Protocols::Http1OrPlain => connector.https_or_http(),
+    };
+    let connector = match server_name {
+        None => connector,
+        Some(name) => {
+            let name = ServerName::try_from(name.to_owned())
+                .map_err(|error| unusable("the server name", error.to_string()))?;
+            connector.with_server_name_resolver(FixedServerNameResolver::new(name))
+        }
+    };
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let connector = match protocols {
+        Protocols::All => connector.enable_all_versions().wrap_connector(http),
+        Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
+    };
+    Ok(legacy::Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .pool_idle_timeout(IDLE_TIME_MAX)
+        .pool_timer(TokioTimer::new())
+        .build(connector))
+}
+
 /// The beginning of a text from the endpoint.
 pub(super) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
@@ -131,7 +151,7 @@ pub(super) fn excerpt(body: &[u8]) -> String {
 }
 
 /// An error with its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(in crate::shared) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

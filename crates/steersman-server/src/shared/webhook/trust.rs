@@ -5,6 +5,7 @@
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{self, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
@@ -56,6 +57,45 @@ impl ServerCertVerifier for Trust {
     }
 }
 
+/// Trusts every certificate, as an APIService with `insecureSkipTLSVerify` asks for.
+#[derive(Debug)]
+pub(super) struct Unverified(pub(super) WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        crypto::verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        crypto::verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
 /// A certificate from the bundle must still be valid for this name, time and usage.
 fn verify_itself(
     certificate: &CertificateDer<'_>,
@@ -104,7 +144,7 @@ mod tests {
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(crypto::ring::default_provider());
         let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let trust = Trust { by_authority, bundle: vec![certificate.clone()] };
         let name = ServerName::try_from(name).unwrap();

@@ -244,19 +244,19 @@ mod tests {
     use steersman_storage::{Memory, Options};
 
     /// A store whose classes are followed.
-    struct World {
+    struct FollowedClasses {
         store: Store,
         classes: Arc<Classes>,
         kind: Kind,
         _stopping: tokio_util::sync::DropGuard,
     }
 
-    impl World {
-        async fn new(kind: Kind) -> World {
+    impl FollowedClasses {
+        async fn new(kind: Kind) -> FollowedClasses {
             let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
             let (classes, stopping) = (Arc::new(Classes::default()), CancellationToken::new());
             start(&store, &classes, &stopping).unwrap();
-            World { store, classes, kind, _stopping: stopping.drop_guard() }
+            FollowedClasses { store, classes, kind, _stopping: stopping.drop_guard() }
         }
 
         /// Stores a class, and waits until it is in force.
@@ -285,43 +285,43 @@ mod tests {
 
     #[tokio::test]
     async fn the_newest_of_the_marked_classes_is_the_default_and_of_the_same_age_the_first_by_name() {
-        let world = World::new(Kind::Storage).await;
+        let followed_classes = FollowedClasses::new(Kind::Storage).await;
         let class = |created: &str, mark: &str, is_default: &str| json!({"metadata": {"creationTimestamp": created, "annotations": {mark: is_default}}});
         let (mark, older) =
             ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class");
-        assert_eq!(world.default(), None);
-        world.put("old", class("2026-01-01T00:00:00Z", mark, "true")).await;
-        world.put("b", class("2026-01-02T00:00:00Z", older, "true")).await;
-        world.put("a", class("2026-01-02T00:00:00Z", mark, "true")).await;
-        world.put("newest", class("2026-01-03T00:00:00Z", mark, "false")).await;
-        assert_eq!(world.default().as_deref(), Some("a"));
-        world.put("a", class("2026-01-02T00:00:00Z", mark, "false")).await;
-        assert_eq!(world.default().as_deref(), Some("b"));
-        world.delete("b").await;
-        assert_eq!(world.default().as_deref(), Some("old"));
-        assert_eq!(world.classes.default_of(Kind::Ingress), None);
+        assert_eq!(followed_classes.default(), None);
+        followed_classes.put("old", class("2026-01-01T00:00:00Z", mark, "true")).await;
+        followed_classes.put("b", class("2026-01-02T00:00:00Z", older, "true")).await;
+        followed_classes.put("a", class("2026-01-02T00:00:00Z", mark, "true")).await;
+        followed_classes.put("newest", class("2026-01-03T00:00:00Z", mark, "false")).await;
+        assert_eq!(followed_classes.default().as_deref(), Some("a"));
+        followed_classes.put("a", class("2026-01-02T00:00:00Z", mark, "false")).await;
+        assert_eq!(followed_classes.default().as_deref(), Some("b"));
+        followed_classes.delete("b").await;
+        assert_eq!(followed_classes.default().as_deref(), Some("old"));
+        assert_eq!(followed_classes.classes.default_of(Kind::Ingress), None);
     }
 
     #[tokio::test]
     async fn the_priority_of_pods_that_name_no_class_is_the_lowest_of_the_global_defaults() {
-        let world = World::new(Kind::Priority).await;
+        let followed_classes = FollowedClasses::new(Kind::Priority).await;
         let class = |value: i64, is_default: bool| json!({"metadata": {}, "value": value, "globalDefault": is_default, "preemptionPolicy": "Never"});
-        world.put("plain", class(1, false)).await;
-        world.put("high", class(30, true)).await;
-        world.put("low", class(3, true)).await;
+        followed_classes.put("plain", class(1, false)).await;
+        followed_classes.put("high", class(30, true)).await;
+        followed_classes.put("low", class(3, true)).await;
         let low = Class { name: "low".into(), value: 3, preemption_policy: Some("Never".into()) };
-        assert_eq!(world.classes.default_of(Kind::Priority), Some(low));
-        world.put("low", class(50, true)).await;
-        assert_eq!(world.default().as_deref(), Some("high"));
+        assert_eq!(followed_classes.classes.default_of(Kind::Priority), Some(low));
+        followed_classes.put("low", class(50, true)).await;
+        assert_eq!(followed_classes.default().as_deref(), Some("high"));
     }
 
     #[tokio::test]
     async fn classes_that_were_stored_before_the_start_are_known() {
-        let world = World::new(Kind::Ingress).await;
+        let followed_classes = FollowedClasses::new(Kind::Ingress).await;
         let annotations = json!({"ingressclass.kubernetes.io/is-default-class": "true"});
-        world.put("usual", json!({"metadata": {"annotations": annotations}})).await;
+        followed_classes.put("usual", json!({"metadata": {"annotations": annotations}})).await;
         let again = Arc::new(Classes::default());
-        start(&world.store, &again, &CancellationToken::new()).unwrap();
+        start(&followed_classes.store, &again, &CancellationToken::new()).unwrap();
         assert_eq!(again.default_of(Kind::Ingress).map(|class| class.name), Some("usual".into()));
     }
 }

@@ -8,8 +8,8 @@ use crate::shared::operation::{Operation, ResourceAttributes};
 use crate::shared::request::options::Delete;
 use crate::shared::status::Failure;
 use crate::state::State;
+use crate::write::admission::admitted_write::{AdmittedWrite, Surroundings};
 use crate::write::admission::dynamic::reinvocation::Reinvocation;
-use crate::write::admission::subject::{Subject, Surroundings};
 use futures::future::{self, BoxFuture};
 use std::fmt;
 use std::sync::Arc;
@@ -43,18 +43,22 @@ impl<'r, 'o> Review<'r, 'o> {
         Review { action, state, operation, old, deletion: None, reinvocation: Reinvocation::default() }
     }
 
-    /// The subject of the write, for webhooks and policies.
+    /// The write as webhooks and policies see it.
     ///
     /// # Errors
     /// When its namespace cannot be read.
-    pub(crate) async fn subject<'a>(&'a self, phase: Phase, new: Option<&'a Value>) -> Result<Subject<'a>, Failure> {
+    pub(crate) async fn admitted_write<'a>(
+        &'a self,
+        phase: Phase,
+        new: Option<&'a Value>,
+    ) -> Result<AdmittedWrite<'a>, Failure> {
         let operation: &'a Operation<'a> = &*self.operation;
         let namespace = match operation.attributes.namespace {
             Some(name) => self.namespace(name).await?,
             None => None,
         };
         let (old, deletion) = (self.old, self.deletion);
-        Ok(Subject::new(
+        Ok(AdmittedWrite::new(
             self.action,
             phase,
             operation,

@@ -33,7 +33,7 @@ struct Initializer {
     name: Box<str>,
     /// It initializes the objects that any of these rules matches.
     rules: Vec<Rule>,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,7 +45,7 @@ struct Rule {
 
 /// The time limit of an initializer, and the action when it has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Patience {
+pub(crate) struct TimeoutPolicy {
     pub(crate) timeout: Duration,
     pub(crate) on_timeout: OnTimeout,
 }
@@ -100,10 +100,10 @@ impl Configured {
     }
 
     /// The time limit of an initializer; the default if no configuration names it.
-    pub(crate) fn patience(&self, name: &str) -> Patience {
+    pub(crate) fn timeout_policy(&self, name: &str) -> TimeoutPolicy {
         let configurations = self.configurations.read();
         let found = configurations.values().flatten().find(|initializer| *initializer.name == *name);
-        found.map(|initializer| initializer.patience).unwrap_or_default()
+        found.map(|initializer| initializer.timeout_policy).unwrap_or_default()
     }
 
     /// The configurations, with the names of their initializers.
@@ -129,9 +129,9 @@ impl Configured {
     }
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { timeout: Duration::from_secs(TIMEOUT_SECONDS.unsigned_abs()), on_timeout: OnTimeout::Fail }
+impl Default for TimeoutPolicy {
+    fn default() -> TimeoutPolicy {
+        TimeoutPolicy { timeout: Duration::from_secs(TIMEOUT_SECONDS.unsigned_abs()), on_timeout: OnTimeout::Fail }
     }
 }
 
@@ -165,7 +165,7 @@ impl Initializer {
         Initializer {
             name: str_at(initializer, &["name"]).unwrap_or_default().into(),
             rules: rules.into_iter().flatten().map(Rule::read).collect(),
-            patience: Patience {
+            timeout_policy: TimeoutPolicy {
                 timeout: Duration::from_secs(seconds.clamp(1, TIMEOUT_SECONDS_MAX).unsigned_abs()),
                 on_timeout: OnTimeout::parse(str_at(initializer, &["failurePolicy"]).unwrap_or_default()),
             },
@@ -276,9 +276,9 @@ mod tests {
             {"name": "a.b.c", "timeoutSeconds": 5, "failurePolicy": "Ignore"}, {"name": "d.e.f"},
         ]);
         Follow(configured.clone()).replace(&[configuration("a", said)], Revision(1));
-        let patience = |seconds, on_timeout| Patience { timeout: Duration::from_secs(seconds), on_timeout };
-        assert_eq!(configured.patience("a.b.c"), patience(5, OnTimeout::Ignore));
-        assert_eq!(configured.patience("d.e.f"), patience(30, OnTimeout::Fail));
-        assert_eq!(configured.patience("of.no.configuration"), patience(30, OnTimeout::Fail));
+        let timeout_policy = |seconds, on_timeout| TimeoutPolicy { timeout: Duration::from_secs(seconds), on_timeout };
+        assert_eq!(configured.timeout_policy("a.b.c"), timeout_policy(5, OnTimeout::Ignore));
+        assert_eq!(configured.timeout_policy("d.e.f"), timeout_policy(30, OnTimeout::Fail));
+        assert_eq!(configured.timeout_policy("of.no.configuration"), timeout_policy(30, OnTimeout::Fail));
     }
 }

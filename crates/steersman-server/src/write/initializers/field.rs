@@ -105,11 +105,11 @@ pub(crate) fn set_turn(new: &mut Value, old: Option<&Value>, configured: &Config
     };
     let before = old.filter(|old| turn(old).is_some_and(|turn| turn.name == first)).and_then(|old| at(old, &CURRENT));
     let current = before.cloned().unwrap_or_else(|| {
-        let patience = configured.patience(&first);
-        let deadline = now.checked_add(patience.timeout).unwrap_or(Timestamp::MAX);
+        let timeout_policy = configured.timeout_policy(&first);
+        let deadline = now.checked_add(timeout_policy.timeout).unwrap_or(Timestamp::MAX);
         json!({
             "name": first, "since": precise(now), "deadline": precise(deadline),
-            "failurePolicy": patience.on_timeout.as_str(),
+            "failurePolicy": timeout_policy.on_timeout.as_str(),
         })
     });
     set_at(new, &CURRENT, current);

@@ -1,7 +1,7 @@
 //! Counters of initializers, for Prometheus. Names come from configurations and from users who may initialize; beyond
 //! [`NAMES_MAX`] further names are counted together under the empty name.
 
-use crate::metrics::histogram::Histogram;
+use crate::metrics::histogram::{Histogram, REQUEST_BOUNDS};
 use crate::metrics::text::{Text, Type};
 use crate::write::initializers::{Configured, OnTimeout};
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ pub(crate) struct Figures {
 #[derive(Debug)]
 pub(crate) struct Waiting(Arc<Configured>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Initializer {
     /// The number of objects that wait for it now.
     pending: usize,
@@ -52,7 +52,7 @@ impl Drop for Waiting {
 impl Figures {
     /// Counts an object that has finished waiting for an initializer.
     pub(crate) fn waited(&self, name: &str, duration: Duration) {
-        self.with(name, |initializer| initializer.duration.observe(duration.as_secs_f64()));
+        self.with(name, |initializer| initializer.duration.observe(duration));
     }
 
     /// Counts an object that has waited too long.
@@ -74,7 +74,7 @@ impl Figures {
     fn with(&self, name: &str, change: impl FnOnce(&mut Initializer)) {
         let mut all = self.by_name.lock();
         let is_full = NAMES_MAX <= all.len() && !all.contains_key(name);
-        change(all.entry(if is_full { "" } else { name }.into()).or_default());
+        change(all.entry(if is_full { "" } else { name }.into()).or_insert_with(Initializer::new));
     }
 
     /// The counters in Prometheus' text format.
@@ -96,20 +96,18 @@ impl Figures {
                 text.value(timeouts, &[("failure_policy", policy.as_str()), ("initializer", name)], n);
             }
         }
-        text.family("steersman_initializer_duration_seconds", Type::Histogram, "Seconds that objects waited.");
+        let duration = "steersman_initializer_duration_seconds";
+        text.family(duration, Type::Histogram, "Seconds that objects waited.");
         for (name, initializer) in all.iter() {
-            let mut count = 0;
-            for (bound, n) in initializer.duration.cumulative() {
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-                count = n;
-                let labels = [("initializer", &**name), ("le", &bound)];
-                text.value("steersman_initializer_duration_seconds_bucket", &labels, n);
-            }
-            let labels = [("initializer", &**name)];
-            text.value("steersman_initializer_duration_seconds_sum", &labels, initializer.duration.sum());
-            text.value("steersman_initializer_duration_seconds_count", &labels, count);
+            initializer.duration.write(&mut text, duration, &[("initializer", name)]);
         }
         text.into_string()
+    }
+}
+
+impl Initializer {
+    fn new() -> Initializer {
+        Initializer { pending: 0, duration: Histogram::new(REQUEST_BOUNDS), failed: 0, ignored: 0 }
     }
 }
 

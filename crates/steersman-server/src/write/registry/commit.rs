@@ -9,12 +9,13 @@ use crate::write::registry::initialization;
 use crate::write::registry::plan::Plan;
 use crate::write::registry::service_addresses::allocation;
 use crate::write::registry::service_addresses::allocator::Reservation;
+use std::borrow::Cow;
 use std::sync::Arc;
 use steersman_kinds::at_rest;
 use steersman_kinds::catalog::{Origin, Resource};
 use steersman_machinery::object::Draft;
-use steersman_machinery::{Object, Value, value};
-use steersman_storage::WriteError;
+use steersman_machinery::{Object, ObjectKey, Value, value};
+use steersman_storage::{Deleted, Guard, WriteError};
 
 /// The outcome of a write.
 #[derive(Debug)]
@@ -46,33 +47,106 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
     match plan {
         Plan::Create { name, object, reservation } => create(state, operation, &name, object, reservation).await,
         Plan::Delete { current, last } => {
-            let deleted = state.store.delete(operation.storage(), &current.key, current.revision).await;
-            let deleted = match deleted {
+            let deleted = match remove(state, operation, &current).await? {
                 Ok(deleted) => deleted,
                 Err(error) => return overtaken(operation, &error),
             };
-            allocation::release(state, operation, &deleted.object).await?;
             initialization::removed(state, &deleted.object);
-            state.written(operation.resource(), deleted.revision).await?;
             Ok(Attempt::Done(match last {
                 Some(last) => Outcome::Updated(presented(operation, last)),
                 None => Outcome::Deleted(deleted.object),
             }))
         }
-        Plan::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object).await? {
-            Ok(marked) => Attempt::Marked(marked),
-            Err(failure) => Attempt::Overtaken(failure),
+        Plan::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object, &[]).await? {
+            Updated::Done(marked) => Attempt::Marked(marked),
+            Updated::Not(attempt) => attempt,
         }),
-        Plan::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
-        Plan::Update { current, object, reservation } => Ok(match update(state, operation, &current, object).await? {
-            Ok(stored) => {
-                allocation::stored(state, operation, reservation, &stored).await?;
-                initialization::stored(state, operation, Some(&current), &stored).await?;
-                Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
-            }
-            Err(failure) => Attempt::Overtaken(failure),
-        }),
+        // A user rotates encryption keys by writing objects as they are: those under an earlier key are stored anew.
+        Plan::Unchanged(current) => match state.store.refresh(operation.storage(), &current).await {
+            Ok(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
+            Err(error) => overtaken(operation, &error),
+        },
+        Plan::Update { current, object, reservation } => {
+            let _turn = turn(state, reservation.as_ref()).await;
+            let guards = claims(state, reservation.as_ref(), &current.key).await?;
+            let Some(guards) = guards else { return Ok(Attempt::Again) };
+            let stored = match update(state, operation, &current, object, &guards).await? {
+                Updated::Done(stored) => stored,
+                Updated::Not(attempt) => return Ok(attempt),
+            };
+            allocation::committed(state, reservation, &guards, stored.revision).await;
+            initialization::stored(state, operation, Some(&current), &stored).await?;
+            Ok(Attempt::Done(Outcome::Updated(Payload::Stored(stored))))
+        }
     }
+}
+
+/// Deletes an object, together with what was allocated for it, unless another write was faster.
+///
+/// # Errors
+/// When the store cannot be read, or the deletion was made but does not come into force.
+pub(super) async fn remove(
+    state: &State,
+    operation: &Operation<'_>,
+    current: &Object,
+) -> Result<Result<Deleted, WriteError>, Failure> {
+    let freed = allocation::freed(state, operation, current)?;
+    let _turn = turn(state, freed.as_ref()).await;
+    loop {
+        let Some(guards) = claims(state, freed.as_ref(), &current.key).await? else { continue };
+        match state.store.delete_with(operation.storage(), &current.key, current.revision, &guards).await {
+            Ok(deleted) => {
+                allocation::committed(state, freed, &guards, deleted.revision).await;
+                state.written(operation.resource(), deleted.revision).await?;
+                return Ok(Ok(deleted));
+            }
+            Err(error) if is_of_guards(&error, &guards) => {
+                allocation::failed(state, &guards, &error).await?;
+                operation.check_time()?;
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// The changes that belong to a reservation; `None` if another server has taken one of its values.
+async fn claims(
+    state: &State,
+    reservation: Option<&Reservation<'_>>,
+    key: &ObjectKey,
+) -> Result<Option<Vec<Guard>>, Failure> {
+    let Some(reservation) = reservation else { return Ok(Some(Vec::new())) };
+    allocation::claims(state, reservation, key).await
+}
+
+/// The turn of a write that changes node ports. It is held until the write is committed.
+async fn turn<'s>(state: &'s State, reservation: Option<&Reservation<'_>>) -> Option<tokio::sync::MutexGuard<'s, ()>> {
+    let changes_ports = reservation.is_some_and(|reservation| {
+        let (added, removed) = reservation.node_ports();
+        !added.is_empty() || !removed.is_empty()
+    });
+    if changes_ports { Some(state.services.writing_node_ports.lock().await) } else { None }
+}
+
+/// Whether a write failed because of one of its guards, and not of its own object.
+fn is_of_guards(error: &WriteError, guards: &[Guard]) -> bool {
+    match error {
+        WriteError::Guard { .. } => true,
+        WriteError::Unreadable { key, .. } => guards.iter().any(|guard| guard.key == *key),
+        _ => false,
+    }
+}
+
+/// Another attempt, once it is known why a guard did not hold.
+async fn again(state: &State, guards: &[Guard], error: &WriteError) -> Result<Attempt, Failure> {
+    allocation::failed(state, guards, error).await?;
+    Ok(Attempt::Again)
+}
+
+/// The outcome of storing an update.
+enum Updated {
+    Done(Arc<Object>),
+    Not(Attempt),
 }
 
 async fn update(
@@ -80,17 +154,19 @@ async fn update(
     operation: &Operation<'_>,
     current: &Object,
     object: Value,
-) -> Result<Result<Arc<Object>, Failure>, Failure> {
+    guards: &[Guard],
+) -> Result<Updated, Failure> {
     let draft = draft(operation, object).await?;
-    match state.store.update_with(operation.storage(), &current.key, current.revision, draft, &[]).await {
+    match state.store.update_with(operation.storage(), &current.key, current.revision, draft, guards).await {
         Ok(stored) => {
-            allocation::written(state, operation, &stored)?;
             state.written(operation.resource(), stored.revision).await?;
-            Ok(Ok(stored))
+            Ok(Updated::Done(stored))
         }
         Err(error @ WriteError::Conflict { .. }) => {
-            Ok(Err(Failure::of_write(&error, &operation.group_resource(), operation.name())))
+            let failure = Failure::of_write(&error, &operation.group_resource(), operation.name());
+            Ok(Updated::Not(Attempt::Overtaken(failure)))
         }
+        Err(error) if is_of_guards(&error, guards) => again(state, guards, &error).await.map(Updated::Not),
         Err(error) => Err(Failure::of_write(&error, &operation.group_resource(), operation.name())),
     }
 }
@@ -138,7 +214,14 @@ async fn create(
     reservation: Option<Reservation<'_>>,
 ) -> Result<Attempt, Failure> {
     let (key, draft) = (operation.key(name), draft(operation, object).await?);
-    let stored = match state.store.create_with(operation.storage(), &key, draft, &operation.guards).await {
+    let _turn = turn(state, reservation.as_ref()).await;
+    let Some(claims) = claims(state, reservation.as_ref(), &key).await? else { return Ok(Attempt::Again) };
+    // Most objects claim nothing.
+    let guards = match claims.is_empty() {
+        true => Cow::Borrowed(operation.guards.as_slice()),
+        false => Cow::Owned([operation.guards.as_slice(), &claims].concat()),
+    };
+    let stored = match state.store.create_with(operation.storage(), &key, draft, &guards).await {
         Ok(stored) => stored,
         Err(error @ WriteError::AlreadyExists { .. }) => {
             let mut failure = Failure::of_write(&error, &operation.group_resource(), name);
@@ -147,19 +230,22 @@ async fn create(
             }
             return Ok(Attempt::Overtaken(failure));
         }
-        // The namespace has changed since admission read it.
-        Err(WriteError::Guard { .. }) => return Ok(Attempt::Again),
+        // The namespace has changed since admission read it, or another server has taken an address or a port.
+        Err(error) if is_of_guards(&error, &claims) => return again(state, &guards, &error).await,
         // The server creates the same object again, so nothing is lost when it replaces the damaged one.
         Err(error @ WriteError::Unreadable { .. }) if operation.is_of_system() => {
-            tracing::warn!(%error, "an object of the server's own is made anew");
-            let removed = state.store.delete_unreadable(operation.storage(), &key).await;
-            removed.map_err(|error| Failure::of_write(&error, &operation.group_resource(), name))?;
+            let failure = Failure::of_write(&error, &operation.group_resource(), name);
+            state.remove_own(operation.storage(), &key, &failure).await?;
             return Ok(Attempt::Again);
         }
         Err(error) => return Err(Failure::of_write(&error, &operation.group_resource(), name)),
     };
-    allocation::stored(state, operation, reservation, &stored).await?;
-    allocation::written(state, operation, &stored)?;
+    allocation::committed(state, reservation, &guards, stored.revision).await;
+    if operation.resource().is_custom() && state.store.is_shared() {
+        // Another server may have begun the deletion of the definition before this write.
+        state.wait_for(stored.revision).await?;
+        state.catch_up_with_definitions().await;
+    }
     if is_overtaken(state, operation) {
         return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
             // On a conflict the deletion of the definition has already found the object, and deletes it.

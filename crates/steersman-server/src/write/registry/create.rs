@@ -1,8 +1,8 @@
 //! The stages of a creation.
 
+use crate::shared::identity::uid;
 use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
-use crate::shared::uid;
 use crate::state::State;
 use crate::write::admission::{self, Action, Review};
 use crate::write::registry::escalation;
@@ -49,7 +49,8 @@ pub(super) async fn plan<'s>(
     strategy.prepare_create(version, &mut object);
     strategy.set_creator(&mut object, operation.user);
     strategy.set_times(&mut object, &Value::Null, &operation.now_text());
-    let reservation = allocation::reserve(state, operation, &mut object, None)?;
+    let reservation = allocation::reserve(state, operation, &mut object, None);
+    let reservation = allocation::after_errors_of_fields(operation, reservation)?;
     let mut errors = metadata::validate_create(&object, strategy);
     let validate = |operation: &mut Operation<'_>| strategy.validate_create(version, &object, &operation.budget);
     errors.extend(operation.computed(validate).await);
@@ -58,7 +59,8 @@ pub(super) async fn plan<'s>(
     judging::judge(operation, &object, None, &mut errors).await;
     let name = metadata::text(&object, "name").to_owned();
     operation.refuse(&name, &errors)?;
-    for warning in strategy.warnings(version, &object) {
+    let reservation = reservation?;
+    for warning in strategy.warnings(version, &object, &Value::Null) {
         operation.warn(warning);
     }
     // Upstream checks this in the store, which a dry run does not reach.

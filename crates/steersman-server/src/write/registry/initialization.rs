@@ -6,7 +6,7 @@ use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::initializers::{Configured, field};
-use crate::write::registry::service_addresses::allocation;
+use crate::write::registry::commit;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Object;
@@ -52,11 +52,8 @@ pub(super) fn removed(state: &State, object: &Object) {
 pub(crate) async fn remove(state: &State, operation: &Operation<'_>, failed: &Arc<Object>) -> Result<(), Failure> {
     let mut current = failed.clone();
     loop {
-        match state.store.delete(operation.storage(), &current.key, current.revision).await {
-            Ok(deleted) => {
-                allocation::release(state, operation, &deleted.object).await?;
-                return state.written(operation.resource(), deleted.revision).await;
-            }
+        match commit::remove(state, operation, &current).await? {
+            Ok(_) => return Ok(()),
             // A failed object stays failed, whatever else is written to it.
             Err(WriteError::Conflict { current: Some(changed) }) if changed.meta().uid() == failed.meta().uid() => {
                 current = changed;

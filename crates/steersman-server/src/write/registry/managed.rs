@@ -64,6 +64,13 @@ pub(crate) async fn record(operation: &Operation<'_>, live: Option<&Value>, new:
     }
 }
 
+/// Records the writer as the owner of all fields of a new object, of a kind that no webhook converts.
+pub(crate) fn record_new(operation: &Operation<'_>, new: &mut Value) {
+    if let Err(error) = record_once(operation, None, new) {
+        tracing::warn!(%error, name = operation.name(), "the owners of the fields could not be recorded");
+    }
+}
+
 fn record_once(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) -> Result<(), RecordError> {
     let time = operation.now_text();
     with_kind(operation, |kind| {

@@ -96,7 +96,9 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Er
             .chain(name::path_segment(given).into_iter().filter(|_| strategy.name_faults(given).is_empty()));
         errors.extend(faults.map(|fault| Error::invalid(&path.child("name"), given, fault)));
     }
-    validate_generate_name(object, strategy, &mut errors);
+    if strategy.rules().validates_generate_name {
+        validate_generate_name(object, strategy, &mut errors);
+    }
     errors.extend(validate(object, strategy));
     let generation = value::at(object, &["metadata", "generation"]).and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation < 0) {
@@ -323,6 +325,8 @@ mod tests {
         assert_eq!(errors("ConfigMap"), (1, 1));
         // Updates of this kind only check for characters that no path may have.
         assert_eq!(errors("Deployment"), (1, 0));
+        // Upstream has no check of it for this kind.
+        assert_eq!(errors("DeviceClass"), (0, 0));
         let object = json!({"metadata": {"name": "a", "generateName": "a/b"}});
         assert_eq!(validate_update(&object, &object, &*resource("Deployment").strategy, Endpoint::Main).len(), 1);
         let fine = json!({"metadata": {"name": "a", "generateName": "a-"}});

@@ -127,8 +127,9 @@ pub(super) fn patched(
 ) -> Result<(Value, Recorded), Failure> {
     let (mut new, recorded) = match &patch.format {
         Format::Apply(applied) => {
-            identity::check_given_name(operation, applied)?;
             let merged = managed::apply(operation, Some(current.requested()), applied)?;
+            // A conflict comes first.
+            identity::check_given_name(operation, applied)?;
             (decode_applied(operation, patch, merged)?, Recorded::Yes)
         }
         _ => {

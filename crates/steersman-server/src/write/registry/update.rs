@@ -54,7 +54,8 @@ pub(super) async fn plan<'s>(
         strategy.prepare_create(version, &mut new);
     }
     strategy.set_times(&mut new, &old, &operation.now_text());
-    let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
+    let reservation = allocation::reserve(state, operation, &mut new, Some(&old));
+    let reservation = allocation::after_errors_of_fields(operation, reservation)?;
     let mut errors = metadata::validate_update(&new, &old, strategy, endpoint);
     let validate = |operation: &mut Operation<'_>| match is_unfinished {
         true => strategy.validate_create(version, &new, &operation.budget),
@@ -66,8 +67,9 @@ pub(super) async fn plan<'s>(
     operation.budget.check()?;
     judging::judge(operation, &new, before, &mut errors).await;
     operation.refuse(operation.name(), &errors)?;
+    let reservation = reservation?;
     if strategy.rules().warns_on_update {
-        strategy.warnings(version, &new).into_iter().for_each(|warning| operation.warn(warning));
+        strategy.warnings(version, &new, &old).into_iter().for_each(|warning| operation.warn(warning));
     }
     admission::validate(Review::new(Action::Update, state, operation, Some(&old)), Some(&new)).await?;
     if new == old {

@@ -73,16 +73,17 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
         Change::Create(object) => create::generated_base(object).map(str::to_owned),
         _ => None,
     };
-    let attempts = if generated.is_some() { NAMES_MAX } else { ATTEMPTS_MAX };
+    let overtaken_max = if generated.is_some() { NAMES_MAX } else { ATTEMPTS_MAX };
+    let (mut n_overtaken, mut n_again) = (0, 0);
     let mut marked: Option<(Arc<Object>, options::Delete)> = None;
-    for _ in 0..attempts {
+    while n_overtaken < overtaken_max && n_again < ATTEMPTS_MAX {
         if marked.is_none() {
             operation.check_time()?;
         }
         operation.guards.clear();
         let plan = match (change, &marked) {
             (Change::Delete(_), Some((marked, options))) => {
-                let found = state.get(operation.storage(), &marked.key).await?;
+                let found = state.get_since(operation.arrived, operation.storage(), &marked.key).await?;
                 match found.filter(|found| found.meta().uid() == marked.meta().uid()) {
                     Some(stored) => delete::plan(state, operation, options, stored).await?,
                     // Another client that saw the mark, such as podgc, has removed it. An object that now has its name
@@ -102,10 +103,11 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
                 let Change::Delete(options) = change else { continue };
                 marked = Some((object.clone(), options.after(object.revision)));
             }
-            Attempt::Overtaken(_) | Attempt::Again => {}
+            Attempt::Overtaken(_) => n_overtaken += 1,
+            Attempt::Again => n_again += 1,
         }
     }
-    Err(match generated {
+    Err(match generated.filter(|_| n_overtaken == overtaken_max) {
         Some(base) => create::no_name_left(operation, &base),
         None => Failure::modified(&operation.group_resource(), operation.name()),
     })
@@ -116,7 +118,8 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
     if let Change::Create(object) = change {
         return create::plan(state, operation, object.clone(), Recorded::No).await;
     }
-    let Some(stored) = state.get(operation.storage(), &operation.key(operation.name())).await? else {
+    let key = operation.key(operation.name());
+    let Some(stored) = state.get_since(operation.arrived, operation.storage(), &key).await? else {
         return plan_for_absent(state, operation, change).await;
     };
     operation.load.expect(text_bytes(stored.json())).await;

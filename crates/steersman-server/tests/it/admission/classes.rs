@@ -1,12 +1,12 @@
 //! Default classes for objects that name none, and warnings for writers of pods.
 
-use crate::support::{World, text};
+use crate::support::{TestServer, text};
 use serde_json::json;
 
 #[tokio::test]
 async fn a_claim_and_an_ingress_get_the_default_class() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let marked = |mark: &str| json!({"name": "usual", "annotations": {mark: "true"}});
     let storage =
         json!({"metadata": marked("storageclass.kubernetes.io/is-default-class"), "provisioner": "example.com/x"});
@@ -32,8 +32,8 @@ async fn a_claim_and_an_ingress_get_the_default_class() {
 
 #[tokio::test]
 async fn who_creates_a_pod_is_warned_and_who_changes_it_is_not() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let containers =
         json!([{"name": "a", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]);
     let pods = "/api/v1/namespaces/default/pods";

@@ -4,7 +4,7 @@
 //! One client writes; another reads until it sees the write, by GET or by a watch depending on the seed, and relies on
 //! it at once. Neither waits for the writer's answer.
 
-use crate::support::{Http, World, text};
+use crate::support::{Http, TestServer, text};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -52,13 +52,13 @@ async fn seen(http: &Http, collection: &str, name: &str, state: State, seed: u64
 /// One client creates an object and deletes it again, round by round; another one sees each change and checks that it
 /// is in force.
 async fn check(
-    world: &World,
+    test: &TestServer,
     n_rounds: u64,
     collection: &'static str,
     object: impl Fn(u64) -> Value,
     is_in_force: impl AsyncFn(u64) -> bool,
 ) {
-    let (writer, reader) = (world.http(), world.http());
+    let (writer, reader) = (test.http(), test.http());
     for seed in 0..n_rounds {
         let object = object(seed);
         let name = text(&object, "/metadata/name").to_owned();
@@ -82,13 +82,13 @@ async fn check(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_binding_that_another_has_read_decides() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let role = json!({
         "metadata": {"name": "reads"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}],
     });
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
-    world.http().post(roles, &role).await.ok();
-    let jane = world.http_as("jane");
+    test.http().post(roles, &role).await.ok();
+    let jane = test.http_as("jane");
     let binding = |_| {
         json!({
             "metadata": {"name": "janes"},
@@ -97,13 +97,13 @@ async fn a_binding_that_another_has_read_decides() {
         })
     };
     let lists = async |_| jane.get(&format!("{NAMESPACE}/configmaps")).await.code == 200;
-    check(&world, 1_000, RBAC, binding, lists).await;
+    check(&test, 1_000, RBAC, binding, lists).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_policys_binding_that_another_has_read_is_evaluated() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let policy = json!({
         "metadata": {"name": "no"},
         "spec": {
@@ -116,14 +116,14 @@ async fn a_policys_binding_that_another_has_read_is_evaluated() {
     http.post(&format!("{ADMISSION}/validatingadmissionpolicies"), &policy).await.ok();
     let binding = |_| json!({"metadata": {"name": "no"}, "spec": {"policyName": "no", "validationActions": ["Deny"]}});
     let refuses = async |_| http.post(CONFIGS, &json!({"metadata": {"name": "c"}})).await.code == 422;
-    check(&world, 500, "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding, refuses)
+    check(&test, 500, "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", binding, refuses)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_webhook_that_another_has_read_is_called() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     // Nothing listens there, so a call fails at once.
     let configuration = |_| {
         json!({
@@ -137,16 +137,16 @@ async fn a_webhook_that_another_has_read_is_called() {
     };
     let calls = async |_| http.post(CONFIGS, &json!({"metadata": {"name": "c"}})).await.code == 500;
     let collection = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    check(&world, 250, collection, configuration, calls).await;
+    check(&test, 250, collection, configuration, calls).await;
     let collection = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    check(&world, 250, collection, configuration, calls).await;
+    check(&test, 250, collection, configuration, calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_schema_that_another_has_read_is_the_one_that_objects_have() {
     const ROUNDS: u64 = 150;
-    let world = World::new().await;
-    let (writer, reader) = (world.http(), world.http());
+    let test = TestServer::new().await;
+    let (writer, reader) = (test.http(), test.http());
     let schema = |maximum: u64| json!({"type": "object", "properties": {"n": {"type": "integer", "maximum": maximum}}});
     let definition = json!({
         "metadata": {"name": "carts.shop.example"},
@@ -177,8 +177,8 @@ async fn a_schema_that_another_has_read_is_the_one_that_objects_have() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_flow_schema_that_another_has_read_classifies() {
-    let world = World::new().await;
-    let jane = world.http_as("jane");
+    let test = TestServer::new().await;
+    let jane = test.http_as("jane");
     let schema = |_| {
         json!({
             "metadata": {"name": "janes"},
@@ -196,14 +196,14 @@ async fn a_flow_schema_that_another_has_read_classifies() {
         let answer = jane.send(Method::GET, "/api", "application/json", "").await;
         answer.header("x-kubernetes-pf-flowschema-uid") != Some(&*before)
     };
-    check(&world, 200, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", schema, is_another).await;
+    check(&test, 200, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", schema, is_another).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_quota_that_another_has_read_counts() {
     const ROUNDS: u64 = 500;
-    let world = World::new().await;
-    let (writer, reader) = (world.http(), world.http());
+    let test = TestServer::new().await;
+    let (writer, reader) = (test.http(), test.http());
     let quotas = format!("{NAMESPACE}/resourcequotas");
     let hard = json!({"count/configmaps": "0"});
     for seed in 0..ROUNDS {

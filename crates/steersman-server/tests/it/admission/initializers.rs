@@ -1,6 +1,6 @@
 //! Initializers: which ones new objects get, what waits for them, what is visible, and how the wait ends.
 
-use crate::support::{Answer, Http, Watch, World, names, options, text, version};
+use crate::support::{Answer, Http, TestServer, Watch, names, options, text, version};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::Full;
@@ -76,8 +76,8 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn without_them_there_is_neither_the_kind_nor_the_field() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     assert_eq!(http.get(CONFIGURATIONS).await.code, 404);
     let mut object = pod("p");
     object["metadata"]["initializers"] = json!({"pending": [{"name": ENVOY}]});
@@ -90,8 +90,8 @@ async fn without_them_there_is_neither_the_kind_nor_the_field() {
 
 #[tokio::test]
 async fn with_them_the_kind_and_the_field_are_published() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     let resources = http.get("/apis/admissionregistration.k8s.io/v1alpha1").await.ok();
     assert_eq!(text(&resources, "/resources/0/name"), "initializerconfigurations");
     let v2 = http.get("/openapi/v2").await.ok();
@@ -107,8 +107,8 @@ async fn with_them_the_kind_and_the_field_are_published() {
 
 #[tokio::test]
 async fn a_configuration_says_what_it_needs() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     let refused_with = async |initializer: Value, want: &str| {
         let configuration = json!({"metadata": {"name": "c"}, "initializers": [initializer]});
         refused(&http.post(CONFIGURATIONS, &configuration).await, 422, want);
@@ -128,8 +128,8 @@ async fn a_configuration_says_what_it_needs() {
 
 #[tokio::test]
 async fn a_creation_waits_until_its_initializers_are_done() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let (mut all, mut initialized) = (watch_all(&http).await, http.watch(&format!("{PODS}?resourceVersion=0")).await);
     let creation = begin(&http, PODS, pod("myapp-pod"));
@@ -168,8 +168,8 @@ async fn a_creation_waits_until_its_initializers_are_done() {
 
 #[tokio::test]
 async fn initializers_run_one_after_the_other() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY), for_pods(CHECK)])).await;
     let mut all = watch_all(&http).await;
     let creation = begin(&http, PODS, pod("p"));
@@ -187,8 +187,8 @@ async fn initializers_run_one_after_the_other() {
 
 #[tokio::test]
 async fn a_creation_that_includes_uninitialized_objects_is_answered_at_once() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let created = http.post(&format!("{PODS}?includeUninitialized=true"), &pod("p")).await.ok();
     assert_eq!(pending(&created), [ENVOY]);
@@ -204,8 +204,8 @@ async fn a_creation_that_includes_uninitialized_objects_is_answered_at_once() {
 
 #[tokio::test]
 async fn a_result_fails_the_creation_and_removes_the_object() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let mut all = watch_all(&http).await;
     let mut object = pod("p");
@@ -225,8 +225,8 @@ async fn a_result_fails_the_creation_and_removes_the_object() {
 
 #[tokio::test]
 async fn who_may_not_initialize_neither_bypasses_nor_changes() {
-    let world = World::initializing().await;
-    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let test = TestServer::initializing().await;
+    let (admin, alice) = (test.http(), test.http_as("alice"));
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "patch"]}]);
     admin.post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules})).await.ok();
@@ -262,8 +262,8 @@ async fn who_may_not_initialize_neither_bypasses_nor_changes() {
 
 #[tokio::test]
 async fn an_object_that_is_deleted_while_it_waits_fails_its_creation() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let mut all = watch_all(&http).await;
     for path in [format!("{PODS}/p"), format!("{PODS}?labelSelector=app%3Dmyapp")] {
@@ -277,8 +277,8 @@ async fn an_object_that_is_deleted_while_it_waits_fails_its_creation() {
 
 #[tokio::test]
 async fn who_does_not_answer_in_time_fails_the_creation_or_is_passed_over() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     let timed = |name: &str, policy: &str| {
         let mut initializer = for_pods(name);
         initializer["timeoutSeconds"] = json!(1);
@@ -320,8 +320,8 @@ async fn who_does_not_answer_in_time_fails_the_creation_or_is_passed_over() {
 
 #[tokio::test]
 async fn a_configuration_says_who_is_waited_for() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY), for_pods(CHECK)])).await;
     let path = format!("{PODS}?includeUninitialized=true");
     http.post(&path, &pod("a")).await.ok();
@@ -346,8 +346,8 @@ async fn a_configuration_says_who_is_waited_for() {
 
 #[tokio::test]
 async fn a_configuration_is_in_force_when_its_writer_is_answered() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     let one = format!("{CONFIGURATIONS}/envoy-config");
     for round in 0..20 {
         configure(&http, json!([for_pods(ENVOY)])).await;
@@ -365,7 +365,8 @@ async fn what_waits_goes_on_after_a_restart() {
     let start = async || {
         let store = Store::open(kv.clone(), steersman_storage::Options::default()).await.unwrap();
         let served = RuntimeConfig::default().with_initializers();
-        World::of(store.clone(), Options { runtime_config: served, ..options(&store, Authorization::default()) }).await
+        TestServer::of(store.clone(), Options { runtime_config: served, ..options(&store, Authorization::default()) })
+            .await
     };
     let first = start().await;
     let http = first.http();
@@ -407,8 +408,8 @@ async fn creations_that_wait_hold_no_place_among_the_requests_in_flight() {
         let concurrency = Concurrency { has_priority_and_fairness, reads_max: 4, writes_max: 1 };
         let served = RuntimeConfig::default().with_initializers();
         let options = Options { concurrency, runtime_config: served, ..options(&store, Authorization::default()) };
-        let world = World::of(store, options).await;
-        let http = world.http();
+        let test = TestServer::of(store, options).await;
+        let http = test.http();
         configure(&http, json!([for_pods(ENVOY)])).await;
         let mut all = watch_all(&http).await;
         let mut creations = BTreeMap::new();
@@ -429,8 +430,8 @@ async fn creations_that_wait_hold_no_place_among_the_requests_in_flight() {
 
 #[tokio::test]
 async fn a_creation_whose_client_went_is_not_waited_for() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let mut all = watch_all(&http).await;
     let creation = begin(&http, PODS, pod("p"));
@@ -450,8 +451,8 @@ async fn a_creation_whose_client_went_is_not_waited_for() {
 
 #[tokio::test]
 async fn pages_and_counts_are_those_of_what_is_shown() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     let mut object = pod("x");
     object["metadata"]["initializers"] = json!({"pending": [{"name": ENVOY}]});
     for n in 0..6 {
@@ -488,8 +489,8 @@ async fn pages_and_counts_are_those_of_what_is_shown() {
 
 #[tokio::test]
 async fn what_initializers_add_is_judged_as_if_its_creator_had() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let hard = json!({"pods": "5", "requests.cpu": "1"});
@@ -522,8 +523,8 @@ async fn what_initializers_add_is_judged_as_if_its_creator_had() {
 
 #[tokio::test]
 async fn an_annotation_asks_for_an_initializer_by_its_short_name() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([{"name": ENVOY}])).await;
     let asking = |name: &str, short: &str, value: &str| {
         let mut object = pod(name);
@@ -542,8 +543,8 @@ async fn an_annotation_asks_for_an_initializer_by_its_short_name() {
 
 #[tokio::test]
 async fn some_things_never_wait() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     let all = json!([{"name": ENVOY, "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]}]);
     configure(&http, all).await;
     let mut mirror = pod("static-n1");
@@ -564,8 +565,8 @@ async fn some_things_never_wait() {
 
 #[tokio::test]
 async fn custom_resources_and_roles_wait_like_all_others() {
-    let world = World::initializing().await;
-    let (http, alice) = (world.http(), world.http_as("alice"));
+    let test = TestServer::initializing().await;
+    let (http, alice) = (test.http(), test.http_as("alice"));
     let names_of = json!({"plural": "hats", "singular": "hat", "kind": "Hat"});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}});
     let definition = json!({
@@ -603,8 +604,8 @@ async fn custom_resources_and_roles_wait_like_all_others() {
 
 #[tokio::test]
 async fn policies_see_what_initializers_do_as_the_update_that_it_is() {
-    let world = World::initializing().await;
-    let http = world.http();
+    let test = TestServer::initializing().await;
+    let http = test.http();
     configure(&http, json!([for_pods(ENVOY)])).await;
     let admission = "/apis/admissionregistration.k8s.io/v1";
     for (name, operation, expression) in [
@@ -632,8 +633,8 @@ async fn policies_see_what_initializers_do_as_the_update_that_it_is() {
 
 #[tokio::test]
 async fn a_second_round_of_admission_does_not_take_initializers_for_the_creators() {
-    let world = World::initializing().await;
-    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let test = TestServer::initializing().await;
+    let (admin, alice) = (test.http(), test.http_as("alice"));
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]);
     admin.post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules})).await.ok();

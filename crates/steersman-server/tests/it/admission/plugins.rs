@@ -1,6 +1,6 @@
 //! Admission plugins that depend on other objects, and the options that enable and disable them.
 
-use crate::support::{Answer, Http, Options, World, allow_all, options, text};
+use crate::support::{Answer, Http, Options, TestServer, allow_all, options, text};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman_server::admission::Plugins;
@@ -12,15 +12,15 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const NODES: &str = "/api/v1/nodes";
 
-async fn world(authorization: Authorization, enabled: &[&str], disabled: &[&str]) -> World {
+async fn test(authorization: Authorization, enabled: &[&str], disabled: &[&str]) -> TestServer {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let admission = Plugins::default().with(enabled, disabled).unwrap();
     let options = Options { admission, ..options(&store, authorization) };
-    World::of(store, options).await
+    TestServer::of(store, options).await
 }
 
-fn as_node(world: &World, name: &str) -> Http {
-    Http(world.server.service_as(User::authenticated(format!("system:node:{name}"), ["system:nodes".to_owned()])))
+fn as_node(test: &TestServer, name: &str) -> Http {
+    Http(test.server.service_as(User::authenticated(format!("system:node:{name}"), ["system:nodes".to_owned()])))
 }
 
 fn pod(name: &str, spec: Value) -> Value {
@@ -37,8 +37,8 @@ fn check_refused(answer: &Answer, want: &str) {
 
 #[tokio::test]
 async fn a_pod_gets_its_account_and_the_token_of_it() {
-    let world = world(Authorization::default(), &["ServiceAccount"], &[]).await;
-    let http = world.http();
+    let test = test(Authorization::default(), &["ServiceAccount"], &[]).await;
+    let http = test.http();
     let missing = http.post(PODS, &pod("p", json!({"serviceAccountName": "robot"}))).await;
     let why =
         "pods \"p\" is forbidden: error looking up service account default/robot: serviceaccount \"robot\" not found";
@@ -63,8 +63,8 @@ async fn a_pod_gets_its_account_and_the_token_of_it() {
 
 #[tokio::test]
 async fn an_account_lets_its_pods_use_only_the_secrets_it_names() {
-    let world = world(Authorization::default(), &["ServiceAccount"], &[]).await;
-    let http = world.http();
+    let test = test(Authorization::default(), &["ServiceAccount"], &[]).await;
+    let http = test.http();
     let enforcing = json!({"kubernetes.io/enforce-mountable-secrets": "true"});
     http.post(ACCOUNTS, &json!({"metadata": {"name": "strict", "annotations": enforcing}, "secrets": [{"name": "s"}]}))
         .await
@@ -80,8 +80,8 @@ async fn an_account_lets_its_pods_use_only_the_secrets_it_names() {
 
 #[tokio::test]
 async fn without_the_plugin_pods_need_no_account() {
-    let world = World::new().await;
-    let made = world.http().post(PODS, &pod("p", json!({}))).await.ok();
+    let test = TestServer::new().await;
+    let made = test.http().post(PODS, &pod("p", json!({}))).await.ok();
     assert_eq!(made["spec"].get("serviceAccountName"), None);
 }
 
@@ -89,17 +89,17 @@ async fn without_the_plugin_pods_need_no_account() {
 async fn claims_and_volumes_are_protected_where_somebody_unprotects_them() {
     let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
-    let plain = World::new().await.http().post(claims, &claim).await.ok();
+    let plain = TestServer::new().await.http().post(claims, &claim).await.ok();
     assert_eq!(plain["metadata"].get("finalizers"), None);
-    let world = world(Authorization::default(), &["StorageObjectInUseProtection"], &[]).await;
-    let made = world.http().post(claims, &claim).await.ok();
+    let test = test(Authorization::default(), &["StorageObjectInUseProtection"], &[]).await;
+    let made = test.http().post(claims, &claim).await.ok();
     assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
 }
 
 #[tokio::test]
 async fn a_claim_grows_when_its_class_lets_it() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for (name, grows) in [("fixed", false), ("growing", true)] {
         let class = json!({"metadata": {"name": name}, "provisioner": "example.com/x", "allowVolumeExpansion": grows});
         http.post("/apis/storage.k8s.io/v1/storageclasses", &class).await.ok();
@@ -122,8 +122,8 @@ async fn a_claim_grows_when_its_class_lets_it() {
 
 #[tokio::test]
 async fn a_bound_pod_gets_the_labels_of_its_place() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let labels = json!({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "o"});
     http.post(NODES, &json!({"metadata": {"name": "n", "labels": labels}})).await.ok();
     http.post(PODS, &pod("p", json!({}))).await.ok();
@@ -139,16 +139,16 @@ async fn a_bound_pod_gets_the_labels_of_its_place() {
 #[tokio::test]
 async fn a_new_node_is_kept_free_of_pods_unless_told_otherwise() {
     let node = json!({"metadata": {"name": "n"}});
-    let tainted = World::new().await.http().post(NODES, &node).await.ok();
+    let tainted = TestServer::new().await.http().post(NODES, &node).await.ok();
     assert_eq!(tainted["spec"]["taints"], json!([{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}]));
-    let world = world(Authorization::default(), &[], &["TaintNodesByCondition"]).await;
-    assert_eq!(world.http().post(NODES, &node).await.ok()["spec"], json!({}));
+    let test = test(Authorization::default(), &[], &["TaintNodesByCondition"]).await;
+    assert_eq!(test.http().post(NODES, &node).await.ok()["spec"], json!({}));
 }
 
 #[tokio::test]
 async fn a_pod_grows_no_further_than_its_node() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(NODES, &json!({"metadata": {"name": "n"}})).await.ok();
     let allocatable =
         json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi"}, "capacity": {"cpu": "1", "memory": "1Gi"}}});
@@ -166,8 +166,8 @@ async fn a_pod_grows_no_further_than_its_node() {
 
 #[tokio::test]
 async fn who_may_not_delete_an_object_does_not_choose_its_owners() {
-    let world = world(Authorization::default(), &["OwnerReferencesPermissionEnforcement"], &[]).await;
-    let admin = world.http();
+    let test = test(Authorization::default(), &["OwnerReferencesPermissionEnforcement"], &[]).await;
+    let admin = test.http();
     let owner = admin.post("/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "owner"}})).await.ok();
     let rules =
         json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update", "patch"]}]);
@@ -179,7 +179,7 @@ async fn who_may_not_delete_an_object_does_not_choose_its_owners() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
     });
     admin.post(&format!("{roles}/rolebindings"), &binding).await.ok();
-    let alice = world.http_as("alice");
+    let alice = test.http_as("alice");
     let owned = |name: &str, blocks: bool| {
         let reference = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "blockOwnerDeletion": blocks,
@@ -201,8 +201,8 @@ async fn who_may_not_delete_an_object_does_not_choose_its_owners() {
 /// An attacker has the certificate of a node, whose writes would be allowed if only the authorizer checked them.
 #[tokio::test]
 async fn a_node_does_not_become_an_account_that_it_makes_a_pod_for() {
-    let world = world(Authorization::default(), &[], &[]).await;
-    let (admin, node) = (world.http(), as_node(&world, "evil"));
+    let test = test(Authorization::default(), &[], &[]).await;
+    let (admin, node) = (test.http(), as_node(&test, "evil"));
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     let account = "clusterrole-aggregation-controller";
     admin.post(accounts, &json!({"metadata": {"name": account}})).await.ok();
@@ -236,16 +236,16 @@ async fn nodes_are_restricted_where_they_are_authorized_by_their_pods_and_nobody
         (Authorization::default(), &["NodeRestriction"][..], 201),
         (allow_all(), &[][..], 201),
     ] {
-        let world = world(authorization, &[], disabled).await;
-        let made = as_node(&world, "n1").post(NODES, &json!({"metadata": {"name": "n2"}})).await;
+        let test = test(authorization, &[], disabled).await;
+        let made = as_node(&test, "n1").post(NODES, &json!({"metadata": {"name": "n2"}})).await;
         assert_eq!(made.code, want, "{disabled:?} {}", made.body_text());
     }
 }
 
 #[tokio::test]
 async fn a_node_writes_what_is_its_own() {
-    let world = world(allow_all(), &["NodeRestriction"], &[]).await;
-    let (admin, node) = (world.http(), as_node(&world, "n1"));
+    let test = test(allow_all(), &["NodeRestriction"], &[]).await;
+    let (admin, node) = (test.http(), as_node(&test, "n1"));
     node.post(NODES, &json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}})).await.ok();
     check_refused(
         &node.post(NODES, &json!({"metadata": {"name": "n2"}})).await,
@@ -290,8 +290,8 @@ async fn a_node_writes_what_is_its_own() {
 
 #[tokio::test]
 async fn a_node_gets_tokens_of_its_own_pods() {
-    let world = world(allow_all(), &["NodeRestriction"], &[]).await;
-    let (admin, node) = (world.http(), as_node(&world, "n1"));
+    let test = test(allow_all(), &["NodeRestriction"], &[]).await;
+    let (admin, node) = (test.http(), as_node(&test, "n1"));
     admin.post(ACCOUNTS, &json!({"metadata": {"name": "a"}})).await.ok();
     let path = format!("{ACCOUNTS}/a/token");
     let unbound = node.post(&path, &json!({"spec": {}})).await;

@@ -1,12 +1,12 @@
 //! Pod security by the labels of a namespace.
 
-use crate::support::{World, text};
+use crate::support::{TestServer, text};
 use serde_json::json;
 
 #[tokio::test]
 async fn a_namespace_holds_its_pods_to_a_level() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let labels =
         json!({"pod-security.kubernetes.io/enforce": "strict", "pod-security.kubernetes.io/warn-version": "1.30"});
     let bad = http.post("/api/v1/namespaces", &json!({"metadata": {"name": "bad", "labels": labels}})).await;

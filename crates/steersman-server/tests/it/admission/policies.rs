@@ -2,7 +2,7 @@
 //! requests.
 
 use crate::custom::definitions;
-use crate::support::{Answer, CONFIGS, Http, World, config, text};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config, text};
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -53,8 +53,8 @@ fn message(answer: &Answer) -> String {
 
 #[tokio::test]
 async fn a_policy_holds_from_the_answer_to_its_writer_until_the_answer_that_takes_it_away() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for round in 0..20 {
         let name = format!("c{round}");
         validate(&http, "p", json!({"validations": [{"expression": "false", "message": "never"}]})).await;
@@ -74,8 +74,8 @@ async fn a_policy_holds_from_the_answer_to_its_writer_until_the_answer_that_take
 
 #[tokio::test]
 async fn a_server_starts_whatever_policies_refuse() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let everything = about(json!(["*/*"]), json!(["CREATE", "UPDATE"]));
     let mut refused_by_all = mutating("all", "Object{metadata: Object.metadata{labels: {'a': object.missing}}}");
     refused_by_all["spec"]["matchConstraints"] = everything.clone();
@@ -91,7 +91,7 @@ async fn a_server_starts_whatever_policies_refuse() {
         http.delete(path).await.ok();
     }
     let again =
-        World::of(world.store.clone(), crate::support::options(&world.store, crate::support::allow_all())).await;
+        TestServer::of(test.store.clone(), crate::support::options(&test.store, crate::support::allow_all())).await;
     let http = again.http();
     for path in made_at_start {
         http.get(path).await.ok();
@@ -107,10 +107,10 @@ async fn a_server_starts_whatever_policies_refuse() {
 
 #[tokio::test]
 async fn a_policy_holds_after_a_restart() {
-    let world = World::new().await;
-    validate(&world.http(), "p", json!({"validations": [{"expression": "object.metadata.name != 'bad'"}]})).await;
+    let test = TestServer::new().await;
+    validate(&test.http(), "p", json!({"validations": [{"expression": "object.metadata.name != 'bad'"}]})).await;
     let again =
-        World::of(world.store.clone(), crate::support::options(&world.store, crate::support::allow_all())).await;
+        TestServer::of(test.store.clone(), crate::support::options(&test.store, crate::support::allow_all())).await;
     let http = again.http();
     assert_eq!(http.post(CONFIGS, &config("bad")).await.code, 422);
     http.post(CONFIGS, &config("good")).await.ok();
@@ -118,8 +118,8 @@ async fn a_policy_holds_after_a_restart() {
 
 #[tokio::test]
 async fn what_is_not_to_be_deleted_stays_also_where_a_collection_goes() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("kept")).await.ok();
     http.post(CONFIGS, &config("other")).await.ok();
     let constraints = about(json!(["configmaps"]), json!(["DELETE"]));
@@ -134,8 +134,8 @@ async fn what_is_not_to_be_deleted_stays_also_where_a_collection_goes() {
 
 #[tokio::test]
 async fn a_parameter_is_as_it_was_written_last() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut limits = config("limits");
     limits["data"] = json!({"max": "3"});
     http.post(CONFIGS, &limits).await.ok();
@@ -163,8 +163,8 @@ async fn a_parameter_is_as_it_was_written_last() {
 
 #[tokio::test]
 async fn parameters_that_need_more_than_the_request_may_refuse_it_whatever_the_policy_ignores() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     http.post(definitions::DEFINITIONS, &definitions::definition(&any)).await.ok();
     for name in ["a", "b", "c"] {
@@ -196,8 +196,8 @@ async fn parameters_that_need_more_than_the_request_may_refuse_it_whatever_the_p
 
 #[tokio::test]
 async fn policies_and_reviews_are_out_of_reach_of_policies() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let everything = about(json!(["*"]), json!(["*"]));
     validate(&http, "p", json!({"matchConstraints": everything, "validations": [{"expression": "false"}]})).await;
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
@@ -210,8 +210,8 @@ async fn policies_and_reviews_are_out_of_reach_of_policies() {
 
 #[tokio::test]
 async fn a_policy_about_one_version_sees_writes_in_another_as_that() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut constraints = about(json!(["horizontalpodautoscalers"]), json!(["CREATE"]));
     constraints["resourceRules"][0]["apiVersions"] = json!(["v2"]);
     let said = "request.kind.version + ' for ' + request.requestKind.version + ': ' + string(object.spec.metrics[0].resource.target.averageUtilization)";
@@ -228,8 +228,8 @@ async fn a_policy_about_one_version_sees_writes_in_another_as_that() {
 
 #[tokio::test]
 async fn a_scale_is_seen_and_changed_as_a_scale() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = json!({"metadata": {"name": "d"}, "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -255,8 +255,8 @@ async fn a_scale_is_seen_and_changed_as_a_scale() {
 
 #[tokio::test]
 async fn a_mutation_that_is_ignored_leaves_those_behind_it_to_act() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut policy = mutating("m", "Object{data: {'a': string(int(object.metadata.name))}}");
     policy["spec"]["failurePolicy"] = "Ignore".into();
     let second = json!({"patchType": "JSONPatch", "jsonPatch": {"expression":
@@ -273,8 +273,8 @@ async fn a_mutation_that_is_ignored_leaves_those_behind_it_to_act() {
 
 #[tokio::test]
 async fn what_a_mutation_makes_is_checked_by_the_rules_of_the_kind() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     mutate(&http, mutating("m", "Object{metadata: Object.metadata{labels: {'bad': 'a b'}}}")).await;
     let refused = http.post(CONFIGS, &config("c")).await;
     assert_eq!(refused.code, 422);
@@ -283,8 +283,8 @@ async fn what_a_mutation_makes_is_checked_by_the_rules_of_the_kind() {
 
 #[tokio::test]
 async fn a_mutation_cannot_make_an_object_of_another_kind() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(definitions::DEFINITIONS, &definitions::definition(&definitions::spec())).await.ok();
     let mut policy = mutating("m", "Object{}");
     policy["spec"]["matchConstraints"] = about(json!(["configmaps", "kites"]), json!(["CREATE"]));
@@ -310,8 +310,8 @@ async fn a_mutation_cannot_make_an_object_of_another_kind() {
 
 #[tokio::test]
 async fn an_expression_that_does_not_compile_is_refused_with_its_place() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let spec = json!({"validations": [{"expression": "object.x +"}, {"expression": "'text'"}]});
     let refused = http.post(&format!("{GROUP}/validatingadmissionpolicies"), &validating("p", spec)).await;
     assert_eq!(refused.code, 422);
@@ -323,8 +323,8 @@ async fn an_expression_that_does_not_compile_is_refused_with_its_place() {
 
 #[tokio::test]
 async fn evaluations_are_counted() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     validate(&http, "p", json!({"validations": [{"expression": "object.metadata.name != 'bad'"}]})).await;
     http.post(CONFIGS, &config("good")).await.ok();
     assert_eq!(http.post(CONFIGS, &config("bad")).await.code, 422);
@@ -339,8 +339,8 @@ async fn evaluations_are_counted() {
 
 #[tokio::test]
 async fn a_budget_bounds_what_the_conditions_of_a_policy_may_cost() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let condition = json!([{"name": "dear", "expression": "object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a == a + b + c + d || true))))"}]);
     validate(&http, "p", json!({"matchConditions": condition, "validations": [{"expression": "true"}]})).await;
     let mut large = config("large");
@@ -355,8 +355,8 @@ async fn a_budget_bounds_what_the_conditions_of_a_policy_may_cost() {
 
 #[tokio::test]
 async fn a_patch_that_is_large_because_its_parts_are_shared_is_refused() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let doubled = (0..30).fold("'v'".to_owned(), |inner, at| format!("[{inner}].map(x{at}, [x{at}, x{at}])[0]"));
     mutate(&http, mutating("m", "Object{}")).await;
     let policy = format!("{GROUP}/mutatingadmissionpolicies/m");
@@ -377,11 +377,11 @@ async fn a_patch_that_is_large_because_its_parts_are_shared_is_refused() {
 
 #[tokio::test]
 async fn the_status_of_a_policy_says_where_it_does_not_fit_its_kinds() {
-    let mut world = World::new().await;
-    let http = world.http();
+    let mut test = TestServer::new().await;
+    let http = test.http();
     let path = format!("{GROUP}/validatingadmissionpolicies");
     let mut watch = http.watch(&format!("{path}?watch=1")).await;
-    world.server.check_policies();
+    test.server.check_policies();
     let spec = json!({"validations": [{"expression": "object.replicas > 1"}], "matchConstraints": {"resourceRules": [{
         "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"],
     }]}});

@@ -1,6 +1,6 @@
 //! Limits and quotas of a namespace: defaults, refusals, usage.
 
-use crate::support::{Answer, CONFIGS, Http, World, config, text};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config, text};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -22,8 +22,8 @@ fn refused(answer: &Answer, want: &str) {
 
 #[tokio::test]
 async fn a_quota_counts_what_is_let_in_and_refuses_the_rest() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     quota(&http, json!({"configmaps": "2"}), json!({"configmaps": "0"})).await;
     http.post(CONFIGS, &config("a")).await.ok();
     assert_eq!(used(&http).await, json!({"configmaps": "1"}));
@@ -37,8 +37,8 @@ async fn a_quota_counts_what_is_let_in_and_refuses_the_rest() {
 
 #[tokio::test]
 async fn a_write_that_fails_gives_back_what_was_counted_for_it() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("a")).await.ok();
     quota(&http, json!({"count/configmaps": "5"}), json!({"count/configmaps": "1"})).await;
     assert_eq!(http.post(CONFIGS, &config("a")).await.refusal(), (409, "AlreadyExists".to_owned()));
@@ -47,8 +47,8 @@ async fn a_write_that_fails_gives_back_what_was_counted_for_it() {
 
 #[tokio::test]
 async fn many_at_once_get_exactly_what_a_quota_has() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     quota(&http, json!({"configmaps": "7"}), json!({"configmaps": "0"})).await;
     let posts = (0..20).map(|number| {
         let http = http.clone();
@@ -65,8 +65,8 @@ async fn many_at_once_get_exactly_what_a_quota_has() {
 
 #[tokio::test]
 async fn a_service_that_changes_its_type_is_counted_by_the_difference() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let hard = json!({"services": "2", "services.nodeports": "1"});
     quota(&http, hard, json!({"services": "0", "services.nodeports": "0"})).await;
     let services = "/api/v1/namespaces/default/services";
@@ -87,8 +87,8 @@ async fn a_service_that_changes_its_type_is_counted_by_the_difference() {
 
 #[tokio::test]
 async fn containers_get_the_limits_of_their_namespace_and_are_held_to_them() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let limits = json!([{"type": "Container", "default": {"cpu": "200m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}}]);
     let range = json!({"metadata": {"name": "l"}, "spec": {"limits": limits}});
     http.post("/api/v1/namespaces/default/limitranges", &range).await.ok();

@@ -1,6 +1,6 @@
 //! Admission webhooks: their requests, the effects of their answers, and the bounds for those that misbehave.
 
-use crate::support::{Answer, CONFIGS, Options, World, allow_all, config, options, text};
+use crate::support::{Answer, CONFIGS, Options, TestServer, allow_all, config, options, text};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
@@ -26,7 +26,7 @@ type Answers = dyn Fn(String, HeaderMap, Value) -> BoxFuture<'static, Response<S
 
 /// A server with webhooks beside it.
 struct Hooks {
-    world: World,
+    test: TestServer,
     /// The path and the review of each call.
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
@@ -68,11 +68,11 @@ impl Hooks {
         let mapping = format!("default/hook=http://{address}").parse().unwrap();
         let webhook_services = Services::new([mapping]).unwrap();
         let options = change(Options { webhook_services, ..options(&store, allow_all()) });
-        Hooks { world: World::of(store, options).await, asked }
+        Hooks { test: TestServer::of(store, options).await, asked }
     }
 
     async fn register(&self, path: &str, name: &str, webhooks: Value) {
-        self.world.http().post(path, &configuration(name, webhooks)).await.ok();
+        self.test.http().post(path, &configuration(name, webhooks)).await.ok();
     }
 
     /// The paths of the calls so far, which are then forgotten.
@@ -89,7 +89,7 @@ impl Hooks {
     }
 
     async fn create(&self, name: &str) -> Answer {
-        self.world.http().post(CONFIGS, &config(name)).await
+        self.test.http().post(CONFIGS, &config(name)).await
     }
 }
 
@@ -154,9 +154,9 @@ fn set(review: &Value, key: &str, value: &str) -> Response<String> {
 async fn a_mutating_webhook_is_sent_the_write_and_changes_the_object() {
     let hooks = Hooks::start(|_, review| set(review, "a", "b")).await;
     hooks.register(MUTATING, "one", json!([hook("a", json!({}))])).await;
-    let created = hooks.world.http_as("bob").post(&format!("{CONFIGS}?fieldManager=me"), &config("c")).await.ok();
+    let created = hooks.test.http_as("bob").post(&format!("{CONFIGS}?fieldManager=me"), &config("c")).await.ok();
     assert_eq!(created["data"], json!({"a": "b"}));
-    let stored = hooks.world.http().get(&format!("{CONFIGS}/c")).await.ok();
+    let stored = hooks.test.http().get(&format!("{CONFIGS}/c")).await.ok();
     assert_eq!(stored, created);
     let fields = stored["metadata"]["managedFields"].to_string();
     assert!(!fields.contains("f:data"), "what a webhook sets has no owner: {fields}");
@@ -187,7 +187,7 @@ async fn what_a_webhook_makes_is_defaulted_and_has_no_unknown_fields() {
     .await;
     hooks.register(MUTATING, "one", json!([about("a", &["pods"], json!({}))])).await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}});
-    let pod = hooks.world.http().post("/api/v1/namespaces/default/pods", &pod).await.ok();
+    let pod = hooks.test.http().post("/api/v1/namespaces/default/pods", &pod).await.ok();
     let side = &pod["spec"]["containers"][1];
     assert_eq!((text(side, "/name"), text(side, "/terminationMessagePolicy")), ("side", "File"));
     assert_eq!(side.get("fly"), None);
@@ -226,7 +226,7 @@ async fn a_validating_webhook_sees_the_whole_object_and_its_refusal_is_the_answe
     })
     .await;
     hooks.register(VALIDATING, "one", json!([hook("a", json!({}))])).await;
-    hooks.world.http().post(CONFIGS, &json!({"metadata": {"generateName": "c-"}})).await.ok();
+    hooks.test.http().post(CONFIGS, &json!({"metadata": {"generateName": "c-"}})).await.ok();
     let request = hooks.request();
     assert!(text(&request, "/name").starts_with("c-") && text(&request, "/name").len() == 7);
     assert!(!text(&request, "/object/metadata/uid").is_empty());
@@ -234,7 +234,7 @@ async fn a_validating_webhook_sees_the_whole_object_and_its_refusal_is_the_answe
     let refused = hooks.create("x").await;
     assert_eq!(refused.refusal(), (403, "Forbidden".to_owned()));
     assert_eq!(refused.json()["message"], "admission webhook \"b.example.com\" denied the request: no");
-    assert_eq!(hooks.world.http().get(&format!("{CONFIGS}/x")).await.code, 404);
+    assert_eq!(hooks.test.http().get(&format!("{CONFIGS}/x")).await.code, 404);
 }
 
 #[tokio::test]
@@ -268,19 +268,19 @@ async fn a_deletion_is_sent_with_the_object_and_may_be_refused() {
     }
     for path in [MUTATING, VALIDATING] {
         hooks.register(path, "one", json!([hook("a", json!({}))])).await;
-        let refused = hooks.world.http().delete(&format!("{CONFIGS}/kept")).await;
+        let refused = hooks.test.http().delete(&format!("{CONFIGS}/kept")).await;
         let request = hooks.request();
         assert_eq!((text(&request, "/operation"), &request["object"]), ("DELETE", &Value::Null));
         assert_eq!(text(&request, "/oldObject/metadata/name"), "kept");
         assert_eq!(text(&request, "/options/kind"), "DeleteOptions");
         assert_eq!(refused.refusal(), (403, "Forbidden".to_owned()));
-        hooks.world.http().delete(&format!("{path}/one")).await.ok();
+        hooks.test.http().delete(&format!("{path}/one")).await.ok();
     }
     hooks.register(VALIDATING, "one", json!([hook("a", json!({}))])).await;
-    let refused = hooks.world.http().delete(CONFIGS).await;
+    let refused = hooks.test.http().delete(CONFIGS).await;
     assert_eq!(refused.code, 403);
     assert_eq!(refused.header("warning"), Some("299 - \"seen\""));
-    assert!(hooks.world.http().get(&format!("{CONFIGS}/kept")).await.code == 200);
+    assert!(hooks.test.http().get(&format!("{CONFIGS}/kept")).await.code == 200);
     assert!(hooks.paths().len() >= 3);
 }
 
@@ -301,7 +301,7 @@ async fn a_write_of_another_version_is_converted_there_and_back() {
         "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
         "message": "as it was", "reason": "Why", "count": 3, "type": "Normal", "source": {"component": "me"},
     });
-    let created = hooks.world.http().post("/api/v1/namespaces/default/events", &event).await.ok();
+    let created = hooks.test.http().post("/api/v1/namespaces/default/events", &event).await.ok();
     assert_eq!((text(&created, "/message"), &created["count"]), ("changed", &json!(3)));
     let request = hooks.request();
     assert_eq!(text(&request, "/kind/group"), "events.k8s.io");
@@ -313,7 +313,7 @@ async fn a_write_of_another_version_is_converted_there_and_back() {
 async fn a_dry_run_only_asks_webhooks_without_side_effects() {
     let hooks = Hooks::start(|_, review| allow(review)).await;
     hooks.register(VALIDATING, "one", json!([hook("a", json!({"sideEffects": "NoneOnDryRun"}))])).await;
-    hooks.world.http().post(&format!("{CONFIGS}?dryRun=All"), &config("x")).await.ok();
+    hooks.test.http().post(&format!("{CONFIGS}?dryRun=All"), &config("x")).await.ok();
     let request = hooks.request();
     assert_eq!((&request["dryRun"], &request["options"]["dryRun"]), (&json!(true), &json!(["All"])));
 }
@@ -332,7 +332,7 @@ async fn a_webhook_that_fails_is_fatal_or_ignored_as_it_says() {
         failed.json()["message"],
         "Internal error occurred: failed calling webhook \"c.example.com\": failed to call webhook: Post \"https://hook.default.svc:443/c?timeout=5s\": the webhook answers 503 Service Unavailable: later"
     );
-    let metrics = hooks.world.http().get("/metrics").await.body_text();
+    let metrics = hooks.test.http().get("/metrics").await.body_text();
     for line in [
         "apiserver_admission_webhook_fail_open_count{name=\"a.example.com\",type=\"admit\"} 2",
         "apiserver_admission_webhook_request_total{code=\"503\",name=\"b.example.com\",operation=\"CREATE\",rejected=\"false\",type=\"validating\"} 2",
@@ -345,13 +345,13 @@ async fn a_webhook_that_fails_is_fatal_or_ignored_as_it_says() {
 #[tokio::test]
 async fn what_a_configuration_says_is_in_force_when_its_write_is_answered() {
     let hooks = Hooks::start(|_, review| deny(review, "no")).await;
-    let http = hooks.world.http();
+    let http = hooks.test.http();
     for n in 0..20 {
         let name = format!("c{n}");
         hooks.register(VALIDATING, &name, json!([hook("a", json!({}))])).await;
         assert_eq!(hooks.create("x").await.code, 403, "{n}");
         http.delete(&format!("{VALIDATING}/{name}")).await.ok();
-        hooks.world.http().post(&format!("{CONFIGS}?dryRun=All"), &config("x")).await.ok();
+        hooks.test.http().post(&format!("{CONFIGS}?dryRun=All"), &config("x")).await.ok();
     }
 }
 
@@ -362,7 +362,7 @@ async fn no_webhook_is_asked_about_webhooks_or_by_the_server_itself() {
     hooks.register(VALIDATING, "all", json!([all.clone()])).await;
     hooks.register(MUTATING, "all", json!([all])).await;
     assert_eq!(hooks.create("x").await.code, 403);
-    let http = hooks.world.http();
+    let http = hooks.test.http();
     let change = json!({"metadata": {"labels": {"a": "b"}}});
     http.merge(&format!("{VALIDATING}/all"), &change).await.ok();
     assert_eq!(http.get("/readyz").await.code, 200);
@@ -396,11 +396,11 @@ async fn conditions_and_selectors_say_which_writes_are_sent() {
     hooks.register(VALIDATING, "one", json!([hook("a", only)])).await;
     let object =
         |label: &str, data: &str| json!({"metadata": {"name": "x", "labels": {"seen": label}}, "data": {"a": data}});
-    let http = hooks.world.http();
+    let http = hooks.test.http();
     let dry = format!("{CONFIGS}?dryRun=All");
     http.post(&dry, &object("no", "b")).await.ok();
     http.post(&dry, &object("yes", "c")).await.ok();
-    hooks.world.http_as("bob").post(&dry, &object("yes", "b")).await.ok();
+    hooks.test.http_as("bob").post(&dry, &object("yes", "b")).await.ok();
     assert!(hooks.paths().is_empty());
     assert_eq!(http.post(&dry, &object("yes", "b")).await.code, 403);
     assert!(http.get("/metrics").await.body_text().contains(
@@ -411,7 +411,7 @@ async fn conditions_and_selectors_say_which_writes_are_sent() {
 #[tokio::test]
 async fn subresources_are_sent_as_what_they_take() {
     let hooks = Hooks::start(|_, review| allow(review)).await;
-    let http = hooks.world.http();
+    let http = hooks.test.http();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}});
     http.post("/api/v1/namespaces/default/pods", &pod).await.ok();
     let of_pods = json!([about("a", &["pods/*"], json!({}))]);
@@ -441,7 +441,7 @@ async fn a_write_of_a_scale_is_sent_as_a_scale_and_may_be_changed() {
         _ => allow(review),
     })
     .await;
-    let http = hooks.world.http();
+    let http = hooks.test.http();
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}});
     let deployment = json!({
@@ -481,7 +481,7 @@ async fn refused_with(answers: impl Fn(&Value) -> Response<String> + Send + Sync
     let hooks = Hooks::start(move |_, review| answers(review)).await;
     hooks.register(MUTATING, "one", json!([hook("a", json!({}))])).await;
     let refused = hooks.create("x").await;
-    assert_eq!(hooks.world.http().get(&format!("{CONFIGS}/x")).await.code, 404);
+    assert_eq!(hooks.test.http().get(&format!("{CONFIGS}/x")).await.code, 404);
     let message = text(&refused.json(), "/message").to_owned();
     assert!(message.contains("\"a.example.com\""), "{message}");
     (refused.code, message)
@@ -553,7 +553,7 @@ async fn a_webhook_that_moves_an_object_is_refused() {
     hooks.register(MUTATING, "one", json!([hook("a", json!({}))])).await;
     let refused = hooks.create("x").await;
     assert_eq!(refused.refusal(), (400, "BadRequest".to_owned()));
-    assert_eq!(hooks.world.http().get("/api/v1/namespaces/kube-system/configmaps/x").await.code, 404);
+    assert_eq!(hooks.test.http().get("/api/v1/namespaces/kube-system/configmaps/x").await.code, 404);
 }
 
 #[tokio::test]
@@ -564,7 +564,7 @@ async fn owners_of_fields_that_a_webhook_spoils_stay_as_they_were() {
     })
     .await;
     hooks.register(MUTATING, "one", json!([hook("a", json!({}))])).await;
-    let created = hooks.world.http().post(CONFIGS, &json!({"metadata": {"name": "x"}, "data": {"a": "b"}})).await;
+    let created = hooks.test.http().post(CONFIGS, &json!({"metadata": {"name": "x"}, "data": {"a": "b"}})).await;
     assert!(
         created.header("warning").unwrap().contains(".metadata.managedFields was in an invalid state after admission")
     );
@@ -586,7 +586,7 @@ async fn a_webhook_that_never_answers_costs_its_timeout_and_others_go_on() {
     let one_second = json!({"timeoutSeconds": 1});
     hooks.register(VALIDATING, "one", json!([hook("never", one_second), hook("b", json!({}))])).await;
     let begun = tokio::time::Instant::now();
-    let http = hooks.world.http();
+    let http = hooks.test.http();
     let (failed, pods) = tokio::join!(hooks.create("x"), http.get("/api/v1/pods"));
     assert_eq!(pods.code, 200);
     let message = failed.json()["message"].clone();
@@ -594,20 +594,20 @@ async fn a_webhook_that_never_answers_costs_its_timeout_and_others_go_on() {
     assert!(message.as_str().unwrap().contains(want), "{message}");
     assert!(begun.elapsed() < Duration::from_secs(4));
     // The time limit of the request applies too.
-    hooks.world.http().delete(&format!("{VALIDATING}/one")).await.ok();
+    hooks.test.http().delete(&format!("{VALIDATING}/one")).await.ok();
     hooks
         .register(MUTATING, "one", json!([hook("never", json!({"timeoutSeconds": 30, "failurePolicy": "Ignore"}))]))
         .await;
-    let late = hooks.world.http().post(&format!("{CONFIGS}?timeout=300ms"), &config("y")).await;
+    let late = hooks.test.http().post(&format!("{CONFIGS}?timeout=300ms"), &config("y")).await;
     assert_eq!(late.code, 504);
-    assert_eq!(hooks.world.http().get(&format!("{CONFIGS}/y")).await.code, 404);
+    assert_eq!(hooks.test.http().get(&format!("{CONFIGS}/y")).await.code, 404);
 }
 
 #[tokio::test]
 async fn a_review_that_comes_back_to_the_server_is_refused() {
     // The webhook forwards its requests to the API server, as if its URL were the server's.
-    let world: Arc<Mutex<Option<crate::support::Http>>> = Arc::default();
-    let target = world.clone();
+    let test: Arc<Mutex<Option<crate::support::Http>>> = Arc::default();
+    let target = test.clone();
     let answers: Arc<Answers> = Arc::new(move |_, headers, review| {
         let http = target.lock().unwrap().clone().unwrap();
         Box::pin(async move {
@@ -618,7 +618,7 @@ async fn a_review_that_comes_back_to_the_server_is_refused() {
         })
     });
     let hooks = Hooks::serving(answers, |options| options).await;
-    *world.lock().unwrap() = Some(hooks.world.http());
+    *test.lock().unwrap() = Some(hooks.test.http());
     hooks.register(MUTATING, "one", json!([hook("a", json!({}))])).await;
     let refused = hooks.create("x").await;
     let message = refused.json()["message"].clone();

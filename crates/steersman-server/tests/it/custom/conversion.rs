@@ -1,7 +1,7 @@
 //! Conversion webhooks: a small server that converts kites correctly or not, and the effects for clients.
 
 use crate::custom::definitions::DEFINITIONS;
-use crate::support::{Answer, Http, Options, World, allow_all, names, options, text, version};
+use crate::support::{Answer, Http, Options, TestServer, allow_all, names, options, text, version};
 use base64::Engine as _;
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -37,9 +37,9 @@ struct HookState {
     calls: Vec<(usize, String)>,
 }
 
-/// A world with the definition of kites and the webhook that converts them.
+/// A test with the definition of kites and the webhook that converts them.
 struct Kites {
-    world: World,
+    test: TestServer,
     http: Http,
     hook: Hook,
 }
@@ -133,10 +133,10 @@ async fn kites() -> Kites {
     let store = Store::open(Arc::new(Memory::new()), Default::default()).await.unwrap();
     let mapping = format!("default/kite-hook=http://{address}").parse().unwrap();
     let webhook_services = Services::new([mapping]).unwrap();
-    let world = World::of(store.clone(), Options { webhook_services, ..options(&store, allow_all()) }).await;
-    let http = world.http();
+    let test = TestServer::of(store.clone(), Options { webhook_services, ..options(&store, allow_all()) }).await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition("v1")).await.ok();
-    Kites { world, http, hook }
+    Kites { test, http, hook }
 }
 
 fn kite_v1(name: &str, length: i64) -> Value {
@@ -153,18 +153,18 @@ async fn apply(http: &Http, path: &str, manager: &str, object: &Value) -> Answer
 }
 
 /// The object in its stored form.
-async fn stored(world: &World, name: &str) -> Value {
+async fn stored(test: &TestServer, name: &str) -> Value {
     let (kites, key) = (GroupResource::new("example.com", "kites"), ObjectKey::namespaced("default", name));
-    let found = world.store.get(&kites, &key).await.unwrap();
+    let found = test.store.get(&kites, &key).await.unwrap();
     serde_json::from_slice(found.unwrap().json()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_read_and_written_in_every_version_and_stored_in_one() {
-    let Kites { world, http, hook } = kites().await;
+    let Kites { test, http, hook } = kites().await;
     let made = http.post(V2, &kite_v2("a", 3)).await.ok();
     assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("example.com/v2"), &json!({"size": 3, "color": "red"})));
-    let at_rest = stored(&world, "a").await;
+    let at_rest = stored(&test, "a").await;
     assert_eq!((&at_rest["apiVersion"], &at_rest["spec"]), (&json!("example.com/v1"), &json!({"length": 3})));
     assert_eq!(at_rest["metadata"]["uid"], made["metadata"]["uid"]);
     hook.calls();
@@ -175,7 +175,7 @@ async fn objects_are_read_and_written_in_every_version_and_stored_in_one() {
 
     let changed = http.merge(&format!("{V2}/a"), &json!({"spec": {"size": 4, "color": "blue"}})).await.ok();
     assert_eq!(changed["spec"], json!({"size": 4, "color": "red"}), "the stored version has no color");
-    assert_eq!(stored(&world, "a").await["spec"], json!({"length": 4}));
+    assert_eq!(stored(&test, "a").await["spec"], json!({"length": 4}));
 
     let request = Request::get(V2).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = http.raw(request.body(Full::<Bytes>::default()).unwrap()).await.ok();
@@ -345,7 +345,7 @@ async fn owners_of_fields_in_another_version_are_respected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_rewritten_by_the_webhook_when_the_storage_version_changes() {
-    let Kites { world, http, hook } = kites().await;
+    let Kites { test, http, hook } = kites().await;
     for index in 0..40 {
         http.post(V1, &kite_v1(&format!("k{index:02}"), index)).await.ok();
     }
@@ -388,7 +388,7 @@ async fn objects_are_rewritten_by_the_webhook_when_the_storage_version_changes()
     let calls = hook.calls();
     assert_eq!(calls, [(40, "example.com/v2".to_owned())], "all in one call");
     for index in 0..40 {
-        let at_rest = stored(&world, &format!("k{index:02}")).await;
+        let at_rest = stored(&test, &format!("k{index:02}")).await;
         assert_eq!((&at_rest["apiVersion"], &at_rest["spec"]["size"]), (&json!("example.com/v2"), &json!(index)));
     }
 }
@@ -427,7 +427,7 @@ async fn a_field_cannot_be_selected_by_in_a_version_that_a_webhook_makes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_with_unusable_certificates_is_not_established_until_they_are_replaced() {
-    let http = World::new().await.http();
+    let http = TestServer::new().await.http();
     let certificate = {
         let key = rcgen::KeyPair::generate().unwrap();
         rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem()

@@ -1,13 +1,13 @@
 //! CustomResourceDefinitions: in force when their write is answered, and gone when their objects are.
 
 use crate::store::engine::{Engine, puts, says};
-use crate::support::{Http, World, serve, text, version};
+use crate::support::{Http, TestServer, serve, text, version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey};
-use steersman_server::Work;
+use steersman_server::DefinitionWork;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_storage::kv;
@@ -49,18 +49,18 @@ pub(crate) async fn until_gone(http: &Http) {
     while text(&definitions.next().await.unwrap(), "/type") != "DELETED" {}
 }
 
-async fn world() -> World {
-    let world = World::new().await;
-    world.http().post(DEFINITIONS, &definition(&spec())).await.ok();
-    world
+async fn test() -> TestServer {
+    let test = TestServer::new().await;
+    test.http().post(DEFINITIONS, &definition(&spec())).await.ok();
+    test
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_objects_of_many_definitions_can_be_created_as_soon_as_these_are() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let writers: Vec<_> = (0..16)
         .map(|index| {
-            let http = world.http();
+            let http = test.http();
             tokio::spawn(async move {
                 let group = format!("g{index}.example.com");
                 let mut definition = definition(&spec());
@@ -82,8 +82,8 @@ async fn the_objects_of_many_definitions_can_be_created_as_soon_as_these_are() {
 
 #[tokio::test]
 async fn a_changed_schema_is_in_force_for_the_next_request() {
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     for bound in [10, 5, 20, 1] {
         let spec = json!({"type": "object", "properties": {"length": {"type": "integer", "maximum": bound}}});
         let current = http.get(&format!("{DEFINITIONS}/kites.example.com")).await.ok();
@@ -98,8 +98,8 @@ async fn a_changed_schema_is_in_force_for_the_next_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_waits_for_the_finalizers_of_its_objects_and_then_ends_their_watches() {
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     let mut held = kite("held", 1);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let created = version(&http.post(KITES, &held).await.ok());
@@ -132,8 +132,8 @@ async fn a_definition_waits_for_the_finalizers_of_its_objects_and_then_ends_thei
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_comes_back_begins_empty() {
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     for round in 0..3 {
         http.post(KITES, &kite("red", 1)).await.ok();
         until_gone(&http).await;
@@ -144,8 +144,8 @@ async fn a_definition_that_comes_back_begins_empty() {
 
 #[tokio::test]
 async fn a_watch_outlives_changes_of_its_definition() {
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     let from = version(&http.get(KITES).await.ok());
     let mut kites = http.watch(&format!("{KITES}?resourceVersion={from}")).await;
     let longer = json!({"spec": {"names": {"shortNames": ["kt"]}}});
@@ -156,14 +156,14 @@ async fn a_watch_outlives_changes_of_its_definition() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_goes_on_after_a_restart() {
-    let world = world().await;
+    let test = test().await;
     let mut held = kite("held", 1);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    world.http().post(KITES, &held).await.ok();
-    let from = version(&world.http().delete(&format!("{DEFINITIONS}/kites.example.com")).await.ok());
-    world.server.stop().await;
+    test.http().post(KITES, &held).await.ok();
+    let from = version(&test.http().delete(&format!("{DEFINITIONS}/kites.example.com")).await.ok());
+    test.server.stop().await;
 
-    let next = serve(&world.store, Authorization::default()).await;
+    let next = serve(&test.store, Authorization::default()).await;
     let http = Http(next.service_as(User::master("admin")));
     http.merge(&format!("{KITES}/held"), &json!({"metadata": {"finalizers": null}})).await.ok();
     let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={from}&timeoutSeconds=60")).await;
@@ -182,36 +182,36 @@ fn of_group(group: &str) -> Value {
 /// Type, status and reason of the conditions of a definition.
 async fn conditions(http: &Http, name: &str) -> Vec<String> {
     let definition = http.get(&format!("{DEFINITIONS}/{name}")).await.ok();
-    let conditions = definition["status"]["conditions"].as_array().unwrap().clone();
+    let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
     let words =
         |condition: &Value| ["/type", "/status", "/reason"].map(|key| text(condition, key).to_owned()).join(" ");
-    conditions.iter().map(words).collect()
+    conditions.map(words).collect()
 }
 
 #[tokio::test]
 async fn a_definition_costs_the_same_however_many_there_are() {
-    let world = World::new().await;
-    let http = world.http();
-    let mut before = world.server.definition_work();
+    let test = TestServer::new().await;
+    let http = test.http();
+    let mut before = test.server.definition_work();
     for index in 0..50 {
         let created = http.post(DEFINITIONS, &of_group(&format!("g{}.example.com", index))).await;
         assert_eq!(created.code, 201);
-        let work = world.server.definition_work();
-        let added = Work { compiled: work.compiled - before.compiled, parsed: work.parsed - before.parsed };
-        assert_eq!(added, Work { compiled: 1, parsed: 1 }, "definition {index}");
+        let work = test.server.definition_work();
+        let added = DefinitionWork { compiled: work.compiled - before.compiled, parsed: work.parsed - before.parsed };
+        assert_eq!(added, DefinitionWork { compiled: 1, parsed: 1 }, "definition {index}");
         before = work;
     }
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     http.merge(&format!("{DEFINITIONS}/kites.g7.example.com"), &labels).await.ok();
-    let work = world.server.definition_work();
-    assert_eq!(work, Work { compiled: before.compiled, parsed: before.parsed + 1 });
+    let work = test.server.definition_work();
+    assert_eq!(work, DefinitionWork { compiled: before.compiled, parsed: before.parsed + 1 });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_built_in_kind_is_not_given_to_a_definition_of_its_name() {
     const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let role = |name: &str| json!({"metadata": {"name": name}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
     http.post(ROLES, &role("before")).await.ok();
     let mut rival = of_group("rbac.authorization.k8s.io");
@@ -244,11 +244,11 @@ async fn a_built_in_kind_is_not_given_to_a_definition_of_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_took_a_built_in_kind_once_lets_go_of_it() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let mut role =
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "kept"}});
     role["rules"] = json!([]);
-    let role = world.http().post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.ok();
+    let role = test.http().post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.ok();
     // The definition in the form in which an older server, which accepted such names, stored it.
     let mut rival = of_group("rbac.authorization.k8s.io");
     let names = json!({"plural": "clusterroles", "singular": "clusterrole", "kind": "ClusterRole", "listKind": "ClusterRoleList"});
@@ -262,12 +262,12 @@ async fn a_definition_that_took_a_built_in_kind_once_lets_go_of_it() {
         "acceptedNames": names, "storedVersions": ["v1"],
         "conditions": [{"type": "Established", "status": "True"}, {"type": "Terminating", "status": "True"}],
     });
-    world.server.stop().await;
+    test.server.stop().await;
     let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     let key = ObjectKey::cluster("clusterroles.rbac.authorization.k8s.io");
-    let stored = world.store.create(&definitions, &key, rival.to_string().into()).await.unwrap();
+    let stored = test.store.create(&definitions, &key, rival.to_string().into()).await.unwrap();
 
-    let next = serve(&world.store, Authorization::default()).await;
+    let next = serve(&test.store, Authorization::default()).await;
     let http = Http(next.service_as(User::master("admin")));
     let mut events = http.watch(&format!("{DEFINITIONS}?resourceVersion={}", stored.revision)).await;
     let mut last = Value::Null;
@@ -281,8 +281,8 @@ async fn a_definition_that_took_a_built_in_kind_once_lets_go_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_let_go_is_given_to_the_definition_that_waits_for_it() {
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     let mut dragons = definition(&spec());
     dragons["metadata"]["name"] = json!("dragons.example.com");
     dragons["spec"]["names"] = json!({"plural": "dragons", "kind": "Kite"});
@@ -313,8 +313,8 @@ async fn the_writer_of_a_definition_waits_for_as_long_as_it_takes() {
             Ok(())
         })
     });
-    let world = World::on(Arc::new(engine)).await;
-    let http = world.http();
+    let test = TestServer::on(Arc::new(engine)).await;
+    let http = test.http();
     let mut creation = tokio::spawn({
         let http = http.clone();
         async move { http.post(DEFINITIONS, &definition(&spec())).await }
@@ -334,8 +334,8 @@ async fn a_definition_that_cannot_be_put_in_force_is_not_answered_as_if_it_were(
         let fails = is_status && *broken.borrow();
         Box::pin(std::future::ready(if fails { Err(kv::Error::Busy) } else { Ok(()) }))
     });
-    let world = World::on(Arc::new(engine)).await;
-    let http = world.http();
+    let test = TestServer::on(Arc::new(engine)).await;
+    let http = test.http();
     let refused = http.post(DEFINITIONS, &definition(&spec())).await;
     assert_eq!(refused.refusal(), (500, "InternalError".to_owned()));
     assert!(text(&refused.json(), "/message").contains("was stored, but is not in force"), "{refused:?}");
@@ -364,21 +364,21 @@ async fn a_definition_that_is_read_again_and_not_in_force_is_not_answered_as_if_
             if fails { Err(kv::Error::Busy) } else { Ok(()) }
         })
     });
-    let world = World::on(Arc::new(engine)).await;
+    let test = TestServer::on(Arc::new(engine)).await;
     let create = |definition: Value| {
-        let http = world.http();
+        let http = test.http();
         tokio::spawn(async move { http.post(DEFINITIONS, &definition).await })
     };
     let kites = create(definition(&spec()));
     reached.wait_for(|reached| *reached).await.unwrap();
-    let before = world.store.revision();
+    let before = test.store.revision();
     let mut dragons = definition(&spec());
     dragons["metadata"]["name"] = json!("dragons.example.com");
     dragons["spec"]["names"] = json!({"plural": "dragons", "kind": "Dragon"});
     let dragons = create(dragons);
-    world.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60)).await.unwrap();
+    test.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60)).await.unwrap();
     // The events are compacted before they are followed, so every definition is read again.
-    world.store.compact(world.store.revision()).await.unwrap();
+    test.store.compact(test.store.revision()).await.unwrap();
     open_sender.send_replace(true);
     kites.await.unwrap().ok();
     let refused = dragons.await.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::custom::definitions::{DEFINITIONS, KITES, definition, kite, spec};
 use crate::store::engine::{Engine, puts};
-use crate::support::{Http, World, serve, text, version};
+use crate::support::{Http, TestServer, serve, text, version};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ fn stored(store: &Store) -> BTreeMap<String, Value> {
     objects.collect()
 }
 
-async fn with_kites(world: &World, count: i64) {
-    let http = world.http();
+async fn with_kites(test: &TestServer, count: i64) {
+    let http = test.http();
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     for index in 0..count {
         http.post(KITES, &kite(&format!("k{index:03}"), index)).await.ok();
@@ -64,45 +64,45 @@ async fn with_kites(world: &World, count: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn stored_objects_get_the_form_of_the_changed_definition() {
-    let world = World::new().await;
-    let http = world.http();
-    with_kites(&world, 100).await;
+    let test = TestServer::new().await;
+    let http = test.http();
+    with_kites(&test, 100).await;
     let changed = change(&http, &next_spec()).await;
     let progress = until(&http, &changed, |_, condition| condition["status"] == "False").await;
     let message = progress["status"]["conditions"].as_array().unwrap().last().unwrap()["message"].clone();
     assert_eq!(message, "64 of 100 stored objects have been checked");
     let done = until(&http, &changed, is_completed).await;
     assert_eq!(done["metadata"]["generation"], 2);
-    for (name, object) in stored(&world.store) {
+    for (name, object) in stored(&test.store) {
         assert_eq!(object["spec"], json!({"color": "red"}), "{name}");
         assert_eq!(object["metadata"]["generation"], 1, "{name}");
     }
     // A later change has its own condition.
     let changed = change(&http, &spec()).await;
     until(&http, &changed, is_completed).await;
-    assert!(stored(&world.store).values().all(|object| object["spec"] == json!({})));
+    assert!(stored(&test.store).values().all(|object| object["spec"] == json!({})));
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_that_need_nothing_are_left_alone() {
-    let world = World::new().await;
-    let http = world.http();
-    with_kites(&world, 3).await;
-    let before = stored(&world.store);
+    let test = TestServer::new().await;
+    let http = test.http();
+    with_kites(&test, 3).await;
+    let before = stored(&test.store);
     let longer = json!({"spec": {"names": {"shortNames": ["kt"]}}});
     let changed = http.merge(KITES_DEFINITION, &longer).await.ok();
     until(&http, &changed, is_completed).await;
-    assert_eq!(stored(&world.store), before);
+    assert_eq!(stored(&test.store), before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn fields_that_become_selectable_can_be_told_without_reading_the_object() {
-    let world = World::new().await;
-    let http = world.http();
-    with_kites(&world, 3).await;
+    let test = TestServer::new().await;
+    let http = test.http();
+    with_kites(&test, 3).await;
     let kites = GroupResource::new("example.com", "kites");
     let lengths = || {
-        let list = world.store.list(&kites, &Scope::All, At::Latest, Page::ALL).unwrap();
+        let list = test.store.list(&kites, &Scope::All, At::Latest, Page::ALL).unwrap();
         list.objects.iter().map(|one| one.meta().field("spec.length").map(str::to_owned)).collect::<Vec<_>>()
     };
     assert_eq!(lengths(), [None, None, None]);
@@ -115,9 +115,9 @@ async fn fields_that_become_selectable_can_be_told_without_reading_the_object() 
 
 #[tokio::test(start_paused = true)]
 async fn no_object_is_left_in_an_old_version() {
-    let world = World::new().await;
-    let http = world.http();
-    with_kites(&world, 3).await;
+    let test = TestServer::new().await;
+    let http = test.http();
+    with_kites(&test, 3).await;
     let current = http.get(KITES_DEFINITION).await.ok();
     let mut versions = current["spec"]["versions"].as_array().unwrap().clone();
     let mut newer = versions[0].clone();
@@ -128,7 +128,7 @@ async fn no_object_is_left_in_an_old_version() {
     assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
     let done = until(&http, &changed, is_completed).await;
     assert_eq!(done["status"]["storedVersions"], json!(["v2"]));
-    assert!(stored(&world.store).values().all(|object| object["apiVersion"] == "example.com/v2"));
+    assert!(stored(&test.store).values().all(|object| object["apiVersion"] == "example.com/v2"));
     // Now the old version can be removed, which is refused while objects may be stored in it.
     let versions = json!([versions[1]]);
     http.merge(KITES_DEFINITION, &json!({"spec": {"versions": versions}})).await.ok();
@@ -153,23 +153,23 @@ async fn what_a_stopped_server_has_rewritten_is_not_rewritten_again() {
             })
         }
     });
-    let world = World::on(Arc::new(engine)).await;
-    let http = world.http();
-    with_kites(&world, 100).await;
+    let test = TestServer::on(Arc::new(engine)).await;
+    let http = test.http();
+    with_kites(&test, 100).await;
     sender.send_replace(false);
     let changed = change(&http, &next_spec()).await;
     while rewritten.load(Ordering::Relaxed) <= BEFORE_THE_STOP {
         tokio::task::yield_now().await;
     }
-    world.server.stop().await;
-    let halfway = stored(&world.store);
+    test.server.stop().await;
+    let halfway = stored(&test.store);
     let is_new = |object: &Value| object["spec"]["color"] == "red";
     assert_eq!(halfway.values().filter(|object| is_new(object)).count(), BEFORE_THE_STOP);
 
     sender.send_replace(true);
-    let next = serve(&world.store, Authorization::default()).await;
+    let next = serve(&test.store, Authorization::default()).await;
     until(&Http(next.service_as(User::master("admin"))), &changed, is_completed).await;
-    for (name, object) in stored(&world.store) {
+    for (name, object) in stored(&test.store) {
         assert!(is_new(&object), "{name}");
         let before = &halfway[&name];
         assert_eq!(is_new(before), before == &object, "{name} was rewritten twice, or not at all");
@@ -178,9 +178,9 @@ async fn what_a_stopped_server_has_rewritten_is_not_rewritten_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_at_the_same_time_is_not_overwritten() {
-    let world = World::new().await;
-    let http = world.http();
-    with_kites(&world, 200).await;
+    let test = TestServer::new().await;
+    let http = test.http();
+    with_kites(&test, 200).await;
     let changed = change(&http, &next_spec()).await;
     let writes = async {
         for index in 0..200 {
@@ -189,7 +189,7 @@ async fn a_writer_at_the_same_time_is_not_overwritten() {
         }
     };
     let (_, ()) = tokio::join!(until(&http, &changed, is_completed), writes);
-    for (index, object) in stored(&world.store).values().enumerate() {
+    for (index, object) in stored(&test.store).values().enumerate() {
         assert_eq!(text(object, "/spec/color"), format!("blue{index}"));
     }
 }

@@ -2,7 +2,7 @@
 //! elsewhere.
 
 use crate::custom::definitions::DEFINITIONS;
-use crate::support::{Answer, Http, World};
+use crate::support::{Answer, Http, TestServer};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn definition(spec_rules: &Value) -> Value {
 }
 
 async fn shops(spec_rules: &Value) -> Http {
-    let http = World::new().await.http();
+    let http = TestServer::new().await.http();
     http.post(DEFINITIONS, &definition(spec_rules)).await.ok();
     http
 }
@@ -90,7 +90,7 @@ async fn a_rule_about_a_change_sees_the_object_that_is_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_that_do_not_compile_are_no_part_of_a_definition() {
-    let http = World::new().await.http();
+    let http = TestServer::new().await.http();
     let answer = http.post(DEFINITIONS, &definition(&json!([{"rule": "self.nothing"}]))).await;
     refused(&answer, "undefined field 'nothing'");
     assert_eq!(http.get(DEFINITION).await.code, 404);

@@ -1,22 +1,22 @@
 //! The configuration of the groups, versions and resources that are served.
 
-use crate::support::{World, options, text};
+use crate::support::{TestServer, options, text};
 use serde_json::json;
 use std::sync::Arc;
 use steersman_server::authz::Authorization;
 use steersman_server::{Options, builtin};
 use steersman_storage::{Memory, Store};
 
-async fn world(config: &str) -> World {
+async fn test(config: &str) -> TestServer {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let runtime_config = builtin::runtime_config(config.split(',')).unwrap();
-    World::of(store.clone(), Options { runtime_config, ..options(&store, Authorization::default()) }).await
+    TestServer::of(store.clone(), Options { runtime_config, ..options(&store, Authorization::default()) }).await
 }
 
 #[tokio::test]
 async fn a_cron_job_of_the_old_version_is_one_of_todays() {
-    let world = world("batch/v2alpha1=true").await;
-    let http = world.http();
+    let test = test("batch/v2alpha1=true").await;
+    let http = test.http();
     let path = |version: &str| format!("/apis/batch/{version}/namespaces/default/cronjobs");
     let old = json!({"apiVersion": "batch/v2alpha1", "kind": "CronJob", "metadata": {"name": "hello"}, "spec": {
         "schedule": "*/1 * * * *",
@@ -46,10 +46,10 @@ async fn a_cron_job_of_the_old_version_is_one_of_todays() {
 
 #[tokio::test]
 async fn versions_that_are_not_stable_are_off_unless_they_are_switched_on() {
-    let usual = world("").await;
+    let usual = test("").await;
     assert_eq!(usual.http().get("/apis/networking.k8s.io/v1beta1").await.code, 404);
-    let world = world("api/beta=true").await;
-    let http = world.http();
+    let test = test("api/beta=true").await;
+    let http = test.http();
     let own = http.get("/apis/networking.k8s.io/v1beta1/servicecidrs/kubernetes").await.ok();
     assert_eq!(
         (text(&own, "/apiVersion"), &own["spec"]["cidrs"]),
@@ -61,8 +61,8 @@ async fn versions_that_are_not_stable_are_off_unless_they_are_switched_on() {
 
 #[tokio::test]
 async fn what_is_switched_off_is_not_there() {
-    let world = world("apps/v1=false,batch/v1/cronjobs=false").await;
-    let http = world.http();
+    let test = test("apps/v1=false,batch/v1/cronjobs=false").await;
+    let http = test.http();
     assert_eq!(http.get("/apis/apps/v1/deployments").await.code, 404);
     assert_eq!(http.get("/apis/apps").await.code, 404);
     assert_eq!(http.get("/apis/batch/v1/cronjobs").await.code, 404);

@@ -1,6 +1,6 @@
 //! The addresses of Services as objects.
 
-use crate::support::{World, names, options, serve, text};
+use crate::support::{TestServer, names, options, serve, text};
 use serde_json::json;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey};
@@ -14,14 +14,18 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 #[tokio::test]
 async fn the_address_of_a_service_is_an_object_as_long_as_the_service_has_it() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let service = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.201.7", "ports": [{"port": 80}]}});
     http.post(SERVICES, &service).await.ok();
     let address = http.get(&format!("{ADDRESSES}/10.96.201.7")).await.ok();
     let parent = json!({"name": "s", "namespace": "default", "resource": "services"});
     assert_eq!(address["spec"]["parentRef"], parent);
     assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"], "IPv4");
+    let owned = &address["metadata"]["managedFields"][0];
+    assert_eq!((&owned["manager"], &owned["operation"]), (&json!("steersman"), &json!("Update")));
+    let parent_fields = json!({"f:parentRef": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}}});
+    assert_eq!(owned["fieldsV1"]["f:spec"], parent_fields);
     let external = json!({"spec": {"type": "ExternalName", "externalName": "a.example.com", "clusterIP": null, "clusterIPs": null, "ipFamilies": null, "ipFamilyPolicy": null, "ports": null}});
     http.merge(&format!("{SERVICES}/s"), &external).await.ok();
     assert_eq!(http.get(&format!("{ADDRESSES}/10.96.201.7")).await.code, 404);
@@ -37,8 +41,8 @@ async fn the_address_of_a_service_is_an_object_as_long_as_the_service_has_it() {
 
 #[tokio::test]
 async fn an_address_taken_by_hand_is_given_to_no_service() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let address = json!({"metadata": {"name": "10.96.202.2"}, "spec": {"parentRef": {"resource": "services", "namespace": "a", "name": "mine"}}});
     http.post(ADDRESSES, &address).await.ok();
     let service = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.202.2", "ports": [{"port": 80}]}});
@@ -55,8 +59,8 @@ async fn an_address_taken_by_hand_is_given_to_no_service() {
 
 #[tokio::test]
 async fn a_start_makes_the_objects_of_addresses_right() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let service = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.201.7", "ports": [{"port": 80}]}});
     http.post(SERVICES, &service).await.ok();
     http.delete(&format!("{ADDRESSES}/10.96.201.7")).await.ok();
@@ -68,19 +72,49 @@ async fn a_start_makes_the_objects_of_addresses_right() {
     .ok();
     // The state after a crash between the deletion of a Service and that of its IPAddress.
     let (services, key) = (GroupResource::new("", "services"), ObjectKey::namespaced("default", "t"));
-    let stored = world.store.get(&services, &key).await.unwrap().unwrap();
-    world.store.delete(&services, &key, stored.revision).await.unwrap();
-    world.server.stop().await;
+    let stored = test.store.get(&services, &key).await.unwrap().unwrap();
+    test.store.delete(&services, &key, stored.revision).await.unwrap();
+    test.server.stop().await;
 
-    let world = World { server: serve(&world.store, Authorization::default()).await, store: world.store };
-    let found = names(&world.http().get(ADDRESSES).await.ok());
+    let test = TestServer { server: serve(&test.store, Authorization::default()).await, store: test.store };
+    let found = names(&test.http().get(ADDRESSES).await.ok());
     assert!(found.contains(&"10.96.201.7".to_owned()) && !found.contains(&"10.96.201.8".to_owned()), "{found:?}");
 }
 
 #[tokio::test]
+async fn an_address_stays_that_of_its_service_when_its_object_is_deleted() {
+    let test = TestServer::new().await;
+    let http = test.http();
+    let named =
+        |name: &str| json!({"metadata": {"name": name}, "spec": {"clusterIP": "10.96.201.7", "ports": [{"port": 80}]}});
+    http.post(SERVICES, &named("s")).await.ok();
+    http.delete(&format!("{ADDRESSES}/10.96.201.7")).await.ok();
+    let taken = http.post(SERVICES, &named("t")).await;
+    assert!(taken.code == 422 && taken.body_text().contains("already allocated"), "{}", taken.body_text());
+    http.delete(&format!("{SERVICES}/s")).await.ok();
+    http.post(SERVICES, &named("t")).await.ok();
+}
+
+#[tokio::test]
+async fn node_ports_are_read_from_the_services_if_what_records_them_is_lost() {
+    let test = TestServer::new().await;
+    let http = test.http();
+    let named = |name: &str, port: u16| json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}});
+    http.post(SERVICES, &named("s", 30_001)).await.ok();
+    let (ranges, key) = (GroupResource::new("", "ranges"), ObjectKey::cluster("servicenodeports"));
+    let stored = test.store.get(&ranges, &key).await.unwrap().unwrap();
+    test.store.delete(&ranges, &key, stored.revision).await.unwrap();
+    let taken = http.post(SERVICES, &named("t", 30_001)).await;
+    assert!(taken.code == 422 && taken.body_text().contains("already allocated"), "{}", taken.body_text());
+    http.post(SERVICES, &named("u", 30_002)).await.ok();
+    http.delete(&format!("{SERVICES}/s")).await.ok();
+    http.post(SERVICES, &named("t", 30_001)).await.ok();
+}
+
+#[tokio::test]
 async fn ranges_are_checked_and_stay() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
     let bad = json!({"metadata": {"name": "r"}, "spec": {"cidrs": ["10.97.0.1/16", "10.98.0.0/16"]}});
     let refused = http.post(ranges, &bad).await;
@@ -97,8 +131,8 @@ const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
 #[tokio::test]
 async fn a_range_yields_addresses_from_when_it_is_ready_to_when_it_is_deleted() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let range =
         json!({"metadata": {"name": "r", "finalizers": ["example.com/hold"]}, "spec": {"cidrs": ["198.51.100.0/24"]}});
     http.post(RANGES, &range).await.ok();
@@ -131,7 +165,7 @@ async fn start(store: &Store, ranges: &[&str]) -> Server {
 async fn a_second_family_is_added_at_a_start_and_the_first_range_stays() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     start(&store, &["10.0.0.0/24"]).await.stop().await;
-    let two = World { server: start(&store, &["10.0.0.0/24", "fd00::/112"]).await, store: store.clone() };
+    let two = TestServer { server: start(&store, &["10.0.0.0/24", "fd00::/112"]).await, store: store.clone() };
     let http = two.http();
     let range = http.get(&format!("{RANGES}/kubernetes")).await.ok();
     assert_eq!(range["spec"]["cidrs"], json!(["10.0.0.0/24", "fd00::/112"]));
@@ -150,7 +184,7 @@ async fn a_second_family_is_added_at_a_start_and_the_first_range_stays() {
     assert_eq!(http.get(&format!("{ADDRESSES}/{second}")).await.code, 404);
     two.server.stop().await;
 
-    let other = World { server: start(&store, &["10.9.0.0/24"]).await, store };
+    let other = TestServer { server: start(&store, &["10.9.0.0/24"]).await, store };
     let drawn = json!({"metadata": {"name": "t"}, "spec": {"ports": [{"port": 80}]}});
     let drawn = other.http().post(SERVICES, &drawn).await.ok();
     assert!(text(&drawn, "/spec/clusterIP").starts_with("10.0.0."), "{drawn}");
@@ -159,7 +193,7 @@ async fn a_second_family_is_added_at_a_start_and_the_first_range_stays() {
 #[tokio::test]
 async fn a_server_of_the_other_family_is_found_there() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let world = World { server: start(&store, &["fd00::/112"]).await, store };
-    let own = world.http().get(&format!("{SERVICES}/kubernetes")).await.ok();
+    let test = TestServer { server: start(&store, &["fd00::/112"]).await, store };
+    let own = test.http().get(&format!("{SERVICES}/kubernetes")).await.ok();
     assert_eq!((text(&own, "/spec/clusterIP"), &own["spec"]["ipFamilies"]), ("fd00::1", &json!(["IPv6"])));
 }

@@ -1,6 +1,6 @@
 //! The APIServices of groups that the server serves, and of others.
 
-use crate::support::{World, names, text};
+use crate::support::{TestServer, names, text};
 use serde_json::{Value, json};
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -8,8 +8,8 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 #[tokio::test]
 async fn every_version_that_upstream_serves_has_one_but_that_of_apiservices() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let groups = http.get("/apis").await.ok();
     let groups = groups["groups"].as_array().unwrap();
     let versions = groups.iter().flat_map(|group| {
@@ -42,8 +42,8 @@ fn definition() -> Value {
 
 #[tokio::test]
 async fn that_of_a_definition_comes_stays_as_it_is_and_goes_with_it() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut watch = http.watch(&format!("{SERVICES}?watch=1&fieldSelector=metadata.name=v1.a.example.com")).await;
     http.post(DEFINITIONS, &definition()).await.ok();
     let made = watch.next().await.unwrap();
@@ -59,8 +59,8 @@ async fn that_of_a_definition_comes_stays_as_it_is_and_goes_with_it() {
 
 #[tokio::test]
 async fn that_of_another_server_says_why_it_is_not_available() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let far = json!({"metadata": {"name": "v1.far.example.com"}, "spec": {
         "group": "far.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
         "service": {"namespace": "default", "name": "far"},
@@ -79,5 +79,5 @@ async fn that_of_another_server_says_why_it_is_not_available() {
     assert_eq!((answer.code, &answer.bytes[..]), (503, &b"service unavailable\n"[..]));
     let service = json!({"metadata": {"name": "far"}, "spec": {"ports": [{"port": 443}]}});
     http.post("/api/v1/namespaces/default/services", &service).await.ok();
-    assert_eq!(reason().await, "AggregationNotSupported");
+    assert_eq!(reason().await, "EndpointsNotFound");
 }

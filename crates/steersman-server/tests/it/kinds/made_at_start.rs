@@ -1,7 +1,7 @@
 //! The objects that a server creates for itself at its start.
 
 use crate::store::engine::{Engine, puts, says};
-use crate::support::{CONFIGS, World, names, options, text, version};
+use crate::support::{CONFIGS, TestServer, names, options, text, version};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use steersman_server::{Options, Server};
 use steersman_storage::{Memory, Store, kv};
 
 /// Starts a server with this address.
-async fn at(store: &Store, address: &str) -> World {
+async fn at(store: &Store, address: &str) -> TestServer {
     let advertised = address.parse::<SocketAddr>().ok().map(|address| address.ip());
     let options = Options { address: address.to_owned(), advertised, ..options(store, Authorization::default()) };
-    World { server: Server::start(options).await.unwrap(), store: store.clone() }
+    TestServer { server: Server::start(options).await.unwrap(), store: store.clone() }
 }
 
 #[tokio::test]
 async fn the_service_of_the_server_follows_where_the_server_is_reached() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let world = at(&store, "192.0.2.7:6443").await;
-    let http = world.http();
+    let test = at(&store, "192.0.2.7:6443").await;
+    let http = test.http();
     let service = http.get("/api/v1/namespaces/default/services/kubernetes").await.ok();
     assert_eq!(
         (text(&service, "/spec/clusterIP"), &service["spec"]["ports"][0]["targetPort"]),
@@ -32,10 +32,10 @@ async fn the_service_of_the_server_follows_where_the_server_is_reached() {
     assert_eq!(http.get(slice).await.ok()["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
     let endpoints = http.get("/api/v1/namespaces/default/endpoints/kubernetes").await.ok();
     assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], 6443);
-    world.server.stop().await;
+    test.server.stop().await;
 
-    let world = at(&store, "192.0.2.8:7443").await;
-    let http = world.http();
+    let test = at(&store, "192.0.2.8:7443").await;
+    let http = test.http();
     let service = http.get("/api/v1/namespaces/default/services/kubernetes").await.ok();
     assert_eq!(service["spec"]["ports"][0]["targetPort"], 7443);
     let moved = http.get(slice).await.ok();
@@ -43,13 +43,13 @@ async fn the_service_of_the_server_follows_where_the_server_is_reached() {
         (&moved["endpoints"][0]["addresses"], &moved["ports"][0]["port"]),
         (&json!(["192.0.2.8"]), &json!(7443))
     );
-    world.server.stop().await;
+    test.server.stop().await;
 
     // With an address that only this machine can reach, the service has no endpoints.
-    let world = at(&store, "127.0.0.1:6443").await;
-    assert_eq!(world.http().get(slice).await.code, 404);
-    assert_eq!(world.http().get("/api/v1/namespaces/default/services/kubernetes").await.code, 200);
-    world.server.stop().await;
+    let test = at(&store, "127.0.0.1:6443").await;
+    assert_eq!(test.http().get(slice).await.code, 404);
+    assert_eq!(test.http().get("/api/v1/namespaces/default/services/kubernetes").await.code, 200);
+    test.server.stop().await;
 
     // A server that listens there may be reachable at another address, for example through a forwarded port.
     let options = Options {
@@ -57,8 +57,8 @@ async fn the_service_of_the_server_follows_where_the_server_is_reached() {
         advertised: Some([192, 0, 2, 9].into()),
         ..options(&store, Authorization::default())
     };
-    let world = World { server: Server::start(options).await.unwrap(), store: store.clone() };
-    assert_eq!(world.http().get(slice).await.ok()["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+    let test = TestServer { server: Server::start(options).await.unwrap(), store: store.clone() };
+    assert_eq!(test.http().get(slice).await.ok()["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,8 +69,8 @@ async fn what_the_server_needs_is_made_again_when_somebody_deletes_it() {
     const RANGE: &str = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes";
     const LEASES: &str = "/api/v1/namespaces/kube-node-lease";
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let world = at(&store, "192.0.2.7:6443").await;
-    let http = world.http();
+    let test = at(&store, "192.0.2.7:6443").await;
+    let http = test.http();
     let service = http.get(SERVICE).await.ok();
     http.delete(SERVICE).await.ok();
     http.delete(SLICE).await.ok();
@@ -95,11 +95,11 @@ async fn what_the_server_needs_is_made_again_when_somebody_deletes_it() {
 async fn a_server_has_one_lease_however_often_it_starts() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?labelSelector=apiserver.kubernetes.io/identity=kube-apiserver";
-    let world = at(&store, "192.0.2.7:6443").await;
-    let first = world.http().get(leases).await.ok();
-    world.server.stop().await;
-    let world = at(&store, "192.0.2.7:6443").await;
-    let second = world.http().get(leases).await.ok();
+    let test = at(&store, "192.0.2.7:6443").await;
+    let first = test.http().get(leases).await.ok();
+    test.server.stop().await;
+    let test = at(&store, "192.0.2.7:6443").await;
+    let second = test.http().get(leases).await.ok();
     assert_eq!((names(&first).len(), names(&first)), (1, names(&second)));
     let holder = |list: &serde_json::Value| text(list, "/items/0/spec/holderIdentity").to_owned();
     assert_eq!(holder(&first), holder(&second));
@@ -118,9 +118,9 @@ async fn namespaces_that_take_long_are_waited_for() {
             Ok(())
         })
     });
-    let world = World::on(Arc::new(engine)).await;
+    let test = TestServer::on(Arc::new(engine)).await;
     let tracked = "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
-    assert_eq!(world.http().get(tracked).await.code, 200);
+    assert_eq!(test.http().get(tracked).await.code, 200);
 }
 
 #[tokio::test]
@@ -134,8 +134,8 @@ async fn a_second_start_writes_nothing() {
 
 #[tokio::test]
 async fn the_store_is_a_component_that_is_well() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let list = http.get("/api/v1/componentstatuses").await;
     let warning = "299 - \"v1 ComponentStatus is deprecated in v1.19+\"";
     assert_eq!((names(&list.ok()), list.header("warning")), (vec!["etcd-0".to_owned()], Some(warning)));

@@ -1,6 +1,6 @@
 //! The subresources of pods that are parts of them, and those that lead to what runs them.
 
-use crate::support::{Answer, Http, World, text};
+use crate::support::{Answer, Http, TestServer, text};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -20,8 +20,8 @@ fn refused(answer: &Answer, code: u16, want: &str) {
 
 #[tokio::test]
 async fn an_ephemeral_container_is_added_and_stays() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     pod(&http, "p", json!({})).await;
     let path = format!("{PODS}/p/ephemeralcontainers");
     let patch = json!({"metadata": {"labels": {"a": "b"}}, "spec": {
@@ -53,8 +53,8 @@ async fn an_ephemeral_container_is_added_and_stays() {
 
 #[tokio::test]
 async fn a_resize_changes_processor_and_memory_and_nothing_else() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let resources = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}});
     pod(&http, "p", json!({"containers": [{"name": "c", "image": "i", "resources": resources}]})).await;
     let path = format!("{PODS}/p/resize");
@@ -76,8 +76,8 @@ async fn a_resize_changes_processor_and_memory_and_nothing_else() {
 
 #[tokio::test]
 async fn what_would_need_a_node_says_what_is_missing() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     pod(&http, "p", json!({})).await;
     let no_node = "pod p does not have a host assigned";
     assert_eq!(http.get(&format!("{PODS}/p/log")).await.code, 204);
@@ -107,8 +107,8 @@ async fn what_would_need_a_node_says_what_is_missing() {
 
 #[tokio::test]
 async fn a_proxy_to_a_service_needs_a_port_and_an_address_behind_it() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let services = "/api/v1/namespaces/default/services";
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "web", "port": 80}]}});
     http.post(services, &service).await.ok();
@@ -125,8 +125,8 @@ async fn a_proxy_to_a_service_needs_a_port_and_an_address_behind_it() {
 
 #[tokio::test]
 async fn a_binding_may_come_by_the_old_path() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     pod(&http, "p", json!({})).await;
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     let bindings = "/api/v1/namespaces/default/bindings";

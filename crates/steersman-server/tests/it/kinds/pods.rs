@@ -1,6 +1,6 @@
 //! Objects that are sent to a pod: a binding that assigns it a node, an eviction that deletes it.
 
-use crate::support::{Answer, Http, World, text, version};
+use crate::support::{Answer, Http, TestServer, text, version};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -35,8 +35,8 @@ async fn evict(http: &Http, name: &str) -> Answer {
 
 #[tokio::test]
 async fn a_binding_gives_a_pod_its_node_once() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let before = pod(&http, "p").await;
     bind(&http, "p", binding("p"), "?dryRun=All").await.ok();
     assert_eq!(http.get(&format!("{PODS}/p")).await.ok(), before);
@@ -56,8 +56,8 @@ async fn a_binding_gives_a_pod_its_node_once() {
 
 #[tokio::test]
 async fn a_binding_that_makes_no_sense_is_refused() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     pod(&http, "p").await;
     let message = "name in URL does not match name in Binding object";
     let misnamed = bind(&http, "p", binding("q"), "").await.json();
@@ -77,8 +77,8 @@ async fn a_binding_that_makes_no_sense_is_refused() {
 
 #[tokio::test]
 async fn an_eviction_deletes_a_pod_that_no_budget_holds() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     pod(&http, "p").await;
     assert_eq!(evict(&http, "p").await.code, 201);
     assert_eq!(http.get(&format!("{PODS}/p")).await.code, 404);
@@ -87,8 +87,8 @@ async fn an_eviction_deletes_a_pod_that_no_budget_holds() {
 
 #[tokio::test]
 async fn an_evicted_pod_says_so_before_it_ends() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut versions = Vec::new();
     for name in ["dry", "held"] {
         let pod = json!({
@@ -146,8 +146,8 @@ impl Choices {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_ready_pod_gets_past_a_budget_although_it_was_not_ready_when_its_eviction_began() {
     const ROUNDS: u64 = 150;
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let budget =
         json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
     http.post(BUDGETS, &budget).await.ok();
@@ -210,8 +210,8 @@ async fn no_ready_pod_gets_past_a_budget_although_it_was_not_ready_when_its_evic
 
 #[tokio::test]
 async fn a_budget_is_asked_for_every_eviction_and_gives_what_it_has() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for name in ["a", "b"] {
         pod(&http, name).await;
         let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -241,11 +241,11 @@ async fn a_budget_is_asked_for_every_eviction_and_gives_what_it_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_and_spares_the_next_of_its_name() {
     const ROUNDS: usize = 200;
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let first = pod(&http, "p").await;
     let mut watch = http.watch(&format!("{PODS}?resourceVersion={}", version(&first))).await;
-    let others = world.http();
+    let others = test.http();
     let (tell, mut told) = tokio::sync::mpsc::channel(1);
     let collector = tokio::spawn(async move {
         let mut uid = text(&first, "/metadata/uid").to_owned();
@@ -271,8 +271,8 @@ async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_
 /// The mark changes the version of the Pod, but the deletion itself made that change.
 #[tokio::test]
 async fn a_pod_is_deleted_under_the_version_that_it_has_and_under_no_other() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let made = pod(&http, "p").await;
     let at = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
     let path = format!("{PODS}/p");

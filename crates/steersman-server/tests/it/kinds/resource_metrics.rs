@@ -1,6 +1,6 @@
 //! The usage of nodes and Pods, which the embedder provides.
 
-use crate::support::{Http, World, names, options, text};
+use crate::support::{Http, TestServer, names, options, text};
 use http::Request;
 use http_body_util::Full;
 use jiff::Timestamp;
@@ -41,11 +41,11 @@ fn now() -> Timestamp {
     "2026-03-01T00:00:30.7Z".parse().unwrap()
 }
 
-async fn serve(store: &Store, config: &str) -> World {
+async fn serve(store: &Store, config: &str) -> TestServer {
     let runtime_config = builtin::runtime_config(config.split(',')).unwrap();
     let resource_metrics: Option<Arc<dyn ResourceMetrics>> = Some(Arc::new(Meter));
     let base = options(store, Authorization::default());
-    World::of(store.clone(), Options { runtime_config, resource_metrics, clock: now, ..base }).await
+    TestServer::of(store.clone(), Options { runtime_config, resource_metrics, clock: now, ..base }).await
 }
 
 async fn store() -> Store {
@@ -54,9 +54,9 @@ async fn store() -> Store {
 
 /// A server with the nodes `m` and `n`, the Pods `a`, `b` and `idle` in the namespace default, and `far` in
 /// kube-system.
-async fn world() -> World {
-    let world = serve(&store().await, "").await;
-    let http = world.http();
+async fn plane_with_metrics() -> TestServer {
+    let test = serve(&store().await, "").await;
+    let http = test.http();
     for name in ["m", "n"] {
         let node = json!({"metadata": {"name": name, "labels": {"is": name}}});
         http.post("/api/v1/nodes", &node).await.ok();
@@ -67,7 +67,7 @@ async fn world() -> World {
         let pod = json!({"metadata": {"name": name, "labels": {"app": app}}, "spec": spec});
         http.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await.ok();
     }
-    world
+    test
 }
 
 async fn found(http: &Http, path: &str) -> Vec<String> {
@@ -76,7 +76,7 @@ async fn found(http: &Http, path: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn discovery_and_openapi_have_the_group_where_somebody_knows() {
-    let (without, with) = (World::new().await, world().await);
+    let (without, with) = (TestServer::new().await, plane_with_metrics().await);
     let (none, http) = (without.http(), with.http());
     for path in ["/apis/metrics.k8s.io", GROUP, "/openapi/v3/apis/metrics.k8s.io/v1beta1", SERVICE] {
         assert_eq!(none.get(path).await.code, 404, "{path}");
@@ -108,8 +108,8 @@ async fn discovery_and_openapi_have_the_group_where_somebody_knows() {
 
 #[tokio::test]
 async fn it_can_be_switched_off() {
-    let world = serve(&store().await, "metrics.k8s.io/v1beta1=false").await;
-    let http = world.http();
+    let test = serve(&store().await, "metrics.k8s.io/v1beta1=false").await;
+    let http = test.http();
     for path in [GROUP, "/apis/metrics.k8s.io/v1beta1/nodes", SERVICE] {
         assert_eq!(http.get(path).await.code, 404, "{path}");
     }
@@ -117,8 +117,8 @@ async fn it_can_be_switched_off() {
 
 #[tokio::test]
 async fn objects_look_as_those_of_metrics_server() {
-    let world = world().await;
-    let http = world.http();
+    let test = plane_with_metrics().await;
+    let http = test.http();
     assert_eq!(
         http.get(&format!("{PODS}/a")).await.ok(),
         json!({
@@ -143,8 +143,8 @@ async fn objects_look_as_those_of_metrics_server() {
 
 #[tokio::test]
 async fn lists_are_narrowed_by_namespace_labels_and_name() {
-    let world = world().await;
-    let http = world.http();
+    let test = plane_with_metrics().await;
+    let http = test.http();
     for (path, want) in [
         (PODS.to_owned(), &["a", "b"][..]),
         (format!("{GROUP}/pods"), &["a", "b", "far"]),
@@ -165,8 +165,8 @@ async fn lists_are_narrowed_by_namespace_labels_and_name() {
 
 #[tokio::test]
 async fn what_is_not_known_is_not_found_under_the_name_of_its_kind() {
-    let world = world().await;
-    let http = world.http();
+    let test = plane_with_metrics().await;
+    let http = test.http();
     for (path, message) in [
         (format!("{PODS}/none"), "pods \"none\" not found"),
         (format!("{PODS}/idle"), "podmetrics.metrics.k8s.io \"default/idle\" not found"),
@@ -181,8 +181,8 @@ async fn what_is_not_known_is_not_found_under_the_name_of_its_kind() {
 
 #[tokio::test]
 async fn nothing_can_be_written_or_watched() {
-    let world = world().await;
-    let http = world.http();
+    let test = plane_with_metrics().await;
+    let http = test.http();
     assert_eq!(http.delete(&format!("{PODS}/a")).await.code, 405);
     assert_eq!(http.post(PODS, &json!({"metadata": {"name": "x"}})).await.code, 405);
     assert_eq!(http.merge(&format!("{GROUP}/nodes/n"), &json!({})).await.code, 405);
@@ -197,8 +197,8 @@ async fn table(http: &Http, path: &str) -> Value {
 
 #[tokio::test]
 async fn tables_have_the_sums_and_the_window() {
-    let world = world().await;
-    let http = world.http();
+    let test = plane_with_metrics().await;
+    let http = test.http();
     let cells = |table: &Value| -> Vec<Value> {
         table["rows"].as_array().unwrap().iter().map(|row| row["cells"].clone()).collect()
     };
@@ -213,8 +213,8 @@ async fn tables_have_the_sums_and_the_window() {
 
 #[tokio::test]
 async fn whoever_may_view_a_namespace_may_see_what_its_pods_use() {
-    let world = world().await;
-    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let test = plane_with_metrics().await;
+    let (admin, alice) = (test.http(), test.http_as("alice"));
     let refused = alice.get(PODS).await;
     let message = "pods.metrics.k8s.io is forbidden: User \"alice\" cannot list resource \"pods\" in API group \"metrics.k8s.io\" in the namespace \"default\"";
     assert_eq!((refused.code, text(&refused.json(), "/message")), (403, message));
@@ -265,39 +265,39 @@ async fn until_of(http: &Http, name: &str, reason: &str) {
 #[tokio::test]
 async fn a_metrics_server_of_the_users_own_takes_the_place_of_this_one() {
     let store = store().await;
-    let world = serve(&store, "").await;
-    let http = world.http();
+    let test = serve(&store, "").await;
+    let http = test.http();
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 200);
     // As with `kubectl apply`, the existing APIService is changed.
     http.merge(SERVICE, &own()).await.ok();
     until(&http, "ServiceNotFound").await;
     let answer = http.get(&format!("{GROUP}/nodes")).await;
     assert_eq!((answer.code, answer.body_text().as_str()), (503, "service unavailable\n"));
-    assert_eq!(http.get(GROUP).await.code, 404);
-    world.server.stop().await;
+    assert_eq!(http.get(GROUP).await.code, 503);
+    test.server.stop().await;
 
     // The change survives restarts, with and without a source of usage.
-    let world = World::of(store.clone(), options(&store, Authorization::default())).await;
-    passed(&world.http()).await;
-    world.server.stop().await;
-    let world = serve(&store, "").await;
-    let http = world.http();
-    assert_eq!(http.get(GROUP).await.code, 404);
+    let test = TestServer::of(store.clone(), options(&store, Authorization::default())).await;
+    passed(&test.http()).await;
+    test.server.stop().await;
+    let test = serve(&store, "").await;
+    let http = test.http();
+    assert_eq!(http.get(GROUP).await.code, 503);
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 503);
 
     // When the user removes his Service, this server serves the group again.
     http.merge(SERVICE, &json!({"spec": {"service": null, "insecureSkipTLSVerify": null}})).await.ok();
     until(&http, "Local").await;
     assert_eq!(http.get(&format!("{GROUP}/nodes")).await.code, 200);
-    world.server.stop().await;
+    test.server.stop().await;
 }
 
 #[tokio::test]
 async fn without_anybody_who_knows_the_api_service_of_the_last_time_goes() {
     let store = store().await;
     serve(&store, "").await.server.stop().await;
-    let world = World::of(store.clone(), options(&store, Authorization::default())).await;
-    let http = world.http();
+    let test = TestServer::of(store.clone(), options(&store, Authorization::default())).await;
+    let http = test.http();
     passed(&http).await;
     assert_eq!(http.get(SERVICE).await.code, 404);
     // The server leaves an APIService alone that the user created.

@@ -1,6 +1,6 @@
 //! Addresses and ports of Services: each has one owner, and becomes free when that is gone.
 
-use crate::support::{Http, World, serve, text};
+use crate::support::{Http, TestServer, serve, text};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -33,9 +33,9 @@ pub(crate) fn check_taken(answer: &crate::support::Answer) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_two_services_have_the_same() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let writers = (0..150).map(|index| {
-        let http = world.http();
+        let http = test.http();
         tokio::spawn(async move { http.post(SERVICES, &service(&format!("s{index}"), &json!({}))).await.ok() })
     });
     let made: Vec<Value> = join_all(writers).await.into_iter().map(|made| made.unwrap()).collect();
@@ -46,9 +46,9 @@ async fn no_two_services_have_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_who_name_the_same_one_gets_it() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let writers = (0..32).map(|index| {
-        let http = world.http();
+        let http = test.http();
         tokio::spawn(async move { http.post(SERVICES, &greedy(&format!("s{index}"))).await.code })
     });
     let mut codes: Vec<u16> = join_all(writers).await.into_iter().map(|code| code.unwrap()).collect();
@@ -57,8 +57,8 @@ async fn of_many_who_name_the_same_one_gets_it() {
 }
 
 /// Creates a Service with an address or port, releases it, and checks that another Service can have it.
-async fn check_given_back(world: &World, mut first: Value, let_go: impl AsyncFnOnce(&Http, String)) {
-    let http = world.http();
+async fn check_given_back(test: &TestServer, mut first: Value, let_go: impl AsyncFnOnce(&Http, String)) {
+    let http = test.http();
     first["metadata"]["name"] = "first".into();
     http.post(SERVICES, &first).await.ok();
     check_taken(&http.post(SERVICES, &greedy("second")).await);
@@ -70,16 +70,16 @@ async fn check_given_back(world: &World, mut first: Value, let_go: impl AsyncFnO
 
 #[tokio::test]
 async fn what_a_service_had_is_free_when_it_is_gone() {
-    let world = World::new().await;
-    check_given_back(&world, greedy(""), async |http, path| {
+    let test = TestServer::new().await;
+    check_given_back(&test, greedy(""), async |http, path| {
         http.delete(&path).await.ok();
     })
     .await;
-    check_given_back(&world, greedy(""), async |http, _| {
+    check_given_back(&test, greedy(""), async |http, _| {
         http.delete(SERVICES).await.ok();
     })
     .await;
-    check_given_back(&world, greedy(""), async |http, path| {
+    check_given_back(&test, greedy(""), async |http, path| {
         http.merge(&path, &json!({"spec": {"type": "ExternalName", "externalName": "example.com"}})).await.ok();
     })
     .await;
@@ -87,10 +87,10 @@ async fn what_a_service_had_is_free_when_it_is_gone() {
 
 #[tokio::test]
 async fn what_a_service_had_is_free_when_its_last_finalizer_goes() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let mut held = greedy("");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    check_given_back(&world, held, async |http, path| {
+    check_given_back(&test, held, async |http, path| {
         http.delete(&path).await.ok();
         check_taken(&http.post(SERVICES, &greedy("second")).await);
         http.merge(&path, &json!({"metadata": {"finalizers": null}})).await.ok();
@@ -100,8 +100,8 @@ async fn what_a_service_had_is_free_when_its_last_finalizer_goes() {
 
 #[tokio::test]
 async fn what_was_not_stored_takes_nothing() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(SERVICES, &service("there", &json!({}))).await.ok();
     assert_eq!(http.post(SERVICES, &greedy("there")).await.code, 409);
     assert_eq!(http.post(SERVICES, &greedy("Not-A-Name")).await.code, 422);
@@ -114,9 +114,9 @@ async fn what_was_not_stored_takes_nothing() {
 
 #[tokio::test]
 async fn a_server_that_starts_anew_knows_what_is_taken() {
-    let world = World::new().await;
-    world.http().post(SERVICES, &greedy("first")).await.ok();
-    world.server.begin_stop();
-    let next = serve(&world.store, Authorization::default()).await;
+    let test = TestServer::new().await;
+    test.http().post(SERVICES, &greedy("first")).await.ok();
+    test.server.begin_stop();
+    let next = serve(&test.store, Authorization::default()).await;
     check_taken(&Http(next.service_as(User::master("admin"))).post(SERVICES, &greedy("second")).await);
 }

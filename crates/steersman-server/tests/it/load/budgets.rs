@@ -1,7 +1,7 @@
 //! Requests that would build or compute too much are refused while they do; realistic large objects are accepted.
 
 use crate::custom::definitions::{DEFINITIONS, KITES, definition};
-use crate::support::{Answer, CONFIGS, Http, World};
+use crate::support::{Answer, CONFIGS, Http, TestServer};
 use http::Method;
 use serde_json::{Map, Value, json};
 
@@ -9,11 +9,11 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A server with a definition of kites that has this schema for their spec.
-async fn kites(spec: &Value) -> (World, Http) {
-    let world = World::new().await;
-    let http = world.http();
+async fn kites(spec: &Value) -> (TestServer, Http) {
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition(spec)).await.ok();
-    (world, http)
+    (test, http)
 }
 
 fn kite(spec: &Value) -> Value {
@@ -57,8 +57,8 @@ async fn defaults_that_multiply_a_body_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_of_hundreds_of_thousands_of_containers_is_refused_in_every_format() {
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let path = format!("{PODS}?dryRun=All");
     let containers = repeated("{}", 700_000);
     let json = format!(
@@ -112,8 +112,8 @@ async fn patches_that_shift_a_long_list_thousands_of_times_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn map_of_a_hundred_thousand_keys_can_be_created_and_patched() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let data = |value: &str| (0..100_000).map(|n| (format!("key-{n}"), json!(value))).collect::<Map<String, Value>>();
     let config = json!({"metadata": {"name": "large"}, "data": data("one")});
     http.post(CONFIGS, &config).await.ok();
@@ -129,7 +129,7 @@ async fn map_of_a_hundred_thousand_keys_can_be_created_and_patched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deployment_with_a_large_specification_is_stored() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let variables: Vec<Value> =
         (0..5000).map(|n| json!({"name": format!("VARIABLE_{n}"), "value": "x".repeat(100)})).collect();
     let deployment = json!({
@@ -142,12 +142,12 @@ async fn deployment_with_a_large_specification_is_stored() {
             },
         },
     });
-    world.http().post(DEPLOYMENTS, &deployment).await.ok();
+    test.http().post(DEPLOYMENTS, &deployment).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn definition_of_a_megabyte_and_a_half_is_stored() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let properties: Map<String, Value> = (0..11_000)
         .map(|n| {
             let description = "What this property is for, in a sentence that is as long as such sentences are.";
@@ -156,13 +156,13 @@ async fn definition_of_a_megabyte_and_a_half_is_stored() {
         .collect();
     let definition = definition(&json!({"type": "object", "properties": properties}));
     assert!(1_300_000 < definition.to_string().len());
-    world.http().post(DEFINITIONS, &definition).await.ok();
+    test.http().post(DEFINITIONS, &definition).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_another_version_would_multiply_are_not_read_in_it() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let defaults: Map<String, Value> =
         (0..20).map(|n| (format!("p{n}"), json!({"type": "string", "default": "x"}))).collect();
     let list = |item: Value| json!({"type": "object", "properties": {"items": {"type": "array", "items": item}}});

@@ -1,6 +1,6 @@
 //! Many writers of one object.
 
-use crate::support::{CONFIGS, World, config, version};
+use crate::support::{CONFIGS, TestServer, config, version};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -8,11 +8,11 @@ const WRITERS: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_patches_at_once_none_is_lost() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let path = format!("{CONFIGS}/c");
-    world.http().post(CONFIGS, &config("c")).await.ok();
+    test.http().post(CONFIGS, &config("c")).await.ok();
     let writers = (0..WRITERS).map(|writer| {
-        let (http, path) = (world.http(), path.clone());
+        let (http, path) = (test.http(), path.clone());
         tokio::spawn(async move {
             http.merge(&path, &json!({"metadata": {"labels": {format!("writer-{writer}"): "was-here"}}})).await.ok();
         })
@@ -20,17 +20,17 @@ async fn of_many_patches_at_once_none_is_lost() {
     for writer in join_all(writers).await {
         writer.unwrap();
     }
-    let labels = world.http().get(&path).await.ok()["metadata"]["labels"].clone();
+    let labels = test.http().get(&path).await.ok()["metadata"]["labels"].clone();
     assert_eq!(labels.as_object().unwrap().len(), WRITERS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_guarded_by_a_test_counts_every_writer() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let path = format!("{CONFIGS}/c");
-    world.http().post(CONFIGS, &json!({"metadata": {"name": "c"}, "data": {"n": "0"}})).await.ok();
+    test.http().post(CONFIGS, &json!({"metadata": {"name": "c"}, "data": {"n": "0"}})).await.ok();
     let writers = (0..WRITERS).map(|_| {
-        let (http, path) = (world.http(), path.clone());
+        let (http, path) = (test.http(), path.clone());
         tokio::spawn(async move {
             loop {
                 let n: usize = http.get(&path).await.ok()["data"]["n"].as_str().unwrap().parse().unwrap();
@@ -50,16 +50,16 @@ async fn a_counter_guarded_by_a_test_counts_every_writer() {
     for writer in join_all(writers).await {
         writer.unwrap();
     }
-    assert_eq!(world.http().get(&path).await.ok()["data"]["n"], WRITERS.to_string());
+    assert_eq!(test.http().get(&path).await.ok()["data"]["n"], WRITERS.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_updates_from_one_version_one_wins() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let path = format!("{CONFIGS}/c");
-    let seen = version(&world.http().post(CONFIGS, &config("c")).await.ok());
+    let seen = version(&test.http().post(CONFIGS, &config("c")).await.ok());
     let writers = (0..WRITERS).map(|writer| {
-        let (http, path) = (world.http(), path.clone());
+        let (http, path) = (test.http(), path.clone());
         let metadata = json!({"name": "c", "resourceVersion": seen.to_string()});
         tokio::spawn(async move {
             http.put(&path, &json!({"metadata": metadata, "data": {"by": writer.to_string()}})).await
@@ -74,14 +74,14 @@ async fn of_many_updates_from_one_version_one_wins() {
         }
     }
     assert_eq!(winners.len(), 1);
-    assert_eq!(world.http().get(&path).await.ok()["data"]["by"], winners[0]);
+    assert_eq!(test.http().get(&path).await.ok()["data"]["by"], winners[0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_creations_of_one_name_one_wins() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let writers = (0..WRITERS).map(|_| {
-        let http = world.http();
+        let http = test.http();
         tokio::spawn(async move { http.post(CONFIGS, &config("c")).await.code })
     });
     let mut codes: Vec<u16> = join_all(writers).await.into_iter().map(|code| code.unwrap()).collect();

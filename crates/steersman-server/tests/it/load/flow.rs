@@ -1,6 +1,6 @@
 //! The flow schemas and priority levels that every server has.
 
-use crate::support::{World, names, text};
+use crate::support::{TestServer, names, text};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
 
 /// Watches an object until it is as wanted.
-async fn until(world: &World, path: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
-    let http = world.http();
+async fn until(test: &TestServer, path: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
+    let http = test.http();
     let mut watch = http.watch(&format!("{path}?watch=1&fieldSelector=metadata.name={name}")).await;
     let wanted = async {
         loop {
@@ -25,8 +25,8 @@ async fn until(world: &World, path: &str, name: &str, is_so: impl Fn(&Value) -> 
 
 #[tokio::test]
 async fn a_server_has_its_levels_and_schemas_from_the_start() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let levels = names(&http.get(LEVELS).await.ok());
     assert_eq!(
         levels,
@@ -48,11 +48,11 @@ async fn a_server_has_its_levels_and_schemas_from_the_start() {
 
 #[tokio::test]
 async fn what_is_missing_is_made_again_and_what_was_changed_comes_back() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let kept = format!("{LEVELS}/system");
     http.merge(&kept, &json!({"spec": {"limited": {"nominalConcurrencyShares": 31}}})).await.ok();
-    until(&world, LEVELS, "system", |level| level["spec"]["limited"]["nominalConcurrencyShares"] == 30).await;
+    until(&test, LEVELS, "system", |level| level["spec"]["limited"]["nominalConcurrencyShares"] == 30).await;
     let own = json!({
         "metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"limited": {"nominalConcurrencyShares": 31}},
@@ -60,7 +60,7 @@ async fn what_is_missing_is_made_again_and_what_was_changed_comes_back() {
     http.merge(&kept, &own).await.ok();
     let uid = http.get(&format!("{LEVELS}/catch-all")).await.ok()["metadata"]["uid"].clone();
     http.delete(&format!("{LEVELS}/catch-all")).await.ok();
-    until(&world, LEVELS, "catch-all", |level| level["metadata"]["uid"] != uid).await;
+    until(&test, LEVELS, "catch-all", |level| level["metadata"]["uid"] != uid).await;
     // By now a pass has seen the other level, too.
     let own = http.get(&kept).await.ok();
     assert_eq!(own["spec"]["limited"]["nominalConcurrencyShares"], 31);
@@ -68,8 +68,8 @@ async fn what_is_missing_is_made_again_and_what_was_changed_comes_back() {
 
 #[tokio::test]
 async fn a_schema_says_whether_its_level_is_there() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let rule = json!({
         "subjects": [{"kind": "User", "user": {"name": "a"}}],
         "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/a"]}],
@@ -79,8 +79,8 @@ async fn a_schema_says_whether_its_level_is_there() {
     });
     http.post(SCHEMAS, &schema).await.ok();
     let condition = |schema: &Value, status: &str| text(schema, "/status/conditions/0/status") == status;
-    until(&world, SCHEMAS, "mine", |schema| condition(schema, "True")).await;
+    until(&test, SCHEMAS, "mine", |schema| condition(schema, "True")).await;
     let level = json!({"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}});
     http.post(LEVELS, &level).await.ok();
-    until(&world, SCHEMAS, "mine", |schema| condition(schema, "False")).await;
+    until(&test, SCHEMAS, "mine", |schema| condition(schema, "False")).await;
 }

@@ -1,6 +1,6 @@
 //! Priority and fairness at the boundary: the requests that are admitted while a client floods the server.
 
-use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options};
+use crate::support::{Answer, CONFIGS, Http, Options, TestServer, allow_all, config, options};
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use http_body_util::BodyExt as _;
@@ -53,7 +53,7 @@ fn queues() -> Value {
 }
 
 /// A server with ten seats for people and ten for the system.
-async fn world() -> World {
+async fn test() -> TestServer {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     // The server's other levels have no seats here, so that the numbers below concern two levels only.
     for name in ["system", "node-high", "leader-election", "workload-high", "workload-low", "global-default"] {
@@ -65,12 +65,12 @@ async fn world() -> World {
     store_schema(&store, "loops", "loops", "system:loops").await;
     store_schema(&store, "people", "people", "system:authenticated").await;
     let concurrency = Concurrency { reads_max: 15, writes_max: 6, ..Concurrency::default() };
-    World::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await
+    TestServer::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await
 }
 
-fn as_user(world: &World, name: &str, groups: &[&str]) -> Http {
+fn as_user(test: &TestServer, name: &str, groups: &[&str]) -> Http {
     let user = User::authenticated(name, groups.iter().map(|group| (*group).to_owned()));
-    Http(world.server.service_as(user))
+    Http(test.server.service_as(user))
 }
 
 async fn fill(http: &Http) {
@@ -83,21 +83,21 @@ async fn fill(http: &Http) {
 
 #[tokio::test]
 async fn answers_say_how_their_request_was_classified() {
-    let world = world().await;
-    let alice = as_user(&world, "alice", &[]);
+    let test = test().await;
+    let alice = as_user(&test, "alice", &[]);
     let ids = |answer: &Answer| [SCHEMA_HEADER, LEVEL_HEADER].map(|name| answer.header(name).map(str::to_owned));
     let people = ["schema-people", "level-people"].map(|id| Some(id.to_owned()));
     assert_eq!(ids(&alice.get(&format!("{CONFIGS}/none")).await), people);
     assert_eq!(ids(&alice.get("/nonsense").await), people);
-    let looping = as_user(&world, "controller", &["system:loops"]);
+    let looping = as_user(&test, "controller", &["system:loops"]);
     assert_eq!(ids(&looping.get("/version").await), ["schema-loops", "level-loops"].map(|id| Some(id.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_is_queued_and_refused_while_others_go_on() {
-    let world = world().await;
-    let (alice, bob) = (as_user(&world, "alice", &[]), as_user(&world, "bob", &[]));
-    let looping = as_user(&world, "controller", &["system:loops"]);
+    let test = test().await;
+    let (alice, bob) = (as_user(&test, "alice", &[]), as_user(&test, "bob", &[]));
+    let looping = as_user(&test, "controller", &["system:loops"]);
     fill(&looping).await;
     // Ten lists whose clients do not read take all seats of the level, for a tenth of a second.
     let unread = join_all((0..10).map(|_| alice.unread(CONFIGS))).await;
@@ -123,7 +123,7 @@ async fn a_flood_is_queued_and_refused_while_others_go_on() {
     let codes: Vec<u16> = flood.map(|answer| answer.code).collect().await;
     assert!(codes.iter().all(|code| matches!(code, 200 | 429)), "{codes:?}");
     drop(unread);
-    let metrics = as_user(&world, "bob", &[]).get("/metrics").await.body_text();
+    let metrics = as_user(&test, "bob", &[]).get("/metrics").await.body_text();
     let people = r#"flow_schema="people",priority_level="people""#;
     for line in [
         format!("apiserver_flowcontrol_current_inqueue_requests{{{people}}} 0"),
@@ -141,9 +141,9 @@ async fn a_flood_is_queued_and_refused_while_others_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_longer_than_a_quarter_of_the_time_that_a_request_has() {
-    let world = world().await;
-    let alice = as_user(&world, "alice", &[]);
-    fill(&as_user(&world, "controller", &["system:loops"])).await;
+    let test = test().await;
+    let alice = as_user(&test, "alice", &[]);
+    fill(&as_user(&test, "controller", &["system:loops"])).await;
     let unread = join_all((0..10).map(|_| alice.unread(CONFIGS))).await;
     let begun = Instant::now();
     let refused = alice.get(&format!("{CONFIGS}/c0?timeout=200ms")).await;
@@ -154,9 +154,9 @@ async fn nobody_waits_longer_than_a_quarter_of_the_time_that_a_request_has() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_whose_clients_do_not_read_keep_nobody_waiting() {
-    let world = world().await;
-    let (alice, bob) = (as_user(&world, "alice", &[]), as_user(&world, "bob", &[]));
-    fill(&as_user(&world, "controller", &["system:loops"])).await;
+    let test = test().await;
+    let (alice, bob) = (as_user(&test, "alice", &[]), as_user(&test, "bob", &[]));
+    fill(&as_user(&test, "controller", &["system:loops"])).await;
     let watches = format!("{CONFIGS}?watch=true&resourceVersion=0");
     let unread = join_all((0..10).map(|_| alice.unread(&watches))).await;
     let begun = Instant::now();
@@ -168,16 +168,16 @@ async fn watches_whose_clients_do_not_read_keep_nobody_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_levels_is_in_force_at_once() {
-    let world = world().await;
-    let alice = as_user(&world, "alice", &["team"]);
-    store_level(&world.store, "closed", 0, json!({"type": "Reject"})).await;
-    store_schema(&world.store, "a-team", "closed", "team").await;
+    let test = test().await;
+    let alice = as_user(&test, "alice", &["team"]);
+    store_level(&test.store, "closed", 0, json!({"type": "Reject"})).await;
+    store_schema(&test.store, "a-team", "closed", "team").await;
     // The follower needs some turns of the runtime.
     tokio::time::sleep(Duration::from_millis(10)).await;
     let answer = alice.get("/version").await;
     assert_eq!((answer.code, answer.header(SCHEMA_HEADER)), (200, Some("schema-a-team")));
-    let bob = as_user(&world, "bob", &["team"]);
-    fill(&as_user(&world, "controller", &["system:loops"])).await;
+    let bob = as_user(&test, "bob", &["team"]);
+    fill(&as_user(&test, "controller", &["system:loops"])).await;
     // The level has no seat, so one request executes at a time.
     let mut unread = alice.unread(CONFIGS).await;
     assert_eq!(bob.get("/version").await.code, 429);
@@ -189,9 +189,9 @@ async fn a_change_of_the_levels_is_in_force_at_once() {
 async fn a_schema_without_a_level_is_left_out() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     store_schema(&store, "dangling", "none", "system:authenticated").await;
-    let world = World::of(store.clone(), options(&store, allow_all())).await;
-    let answer = as_user(&world, "alice", &[]).get("/version").await;
-    let default = world.http().get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/global-default").await.ok();
+    let test = TestServer::of(store.clone(), options(&store, allow_all())).await;
+    let answer = as_user(&test, "alice", &[]).get("/version").await;
+    let default = test.http().get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/global-default").await.ok();
     assert_eq!((answer.code, answer.header(SCHEMA_HEADER)), (200, default["metadata"]["uid"].as_str()));
 }
 
@@ -199,8 +199,8 @@ async fn a_schema_without_a_level_is_left_out() {
 async fn without_priority_and_fairness_reads_and_writes_have_a_limit_each() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let concurrency = Concurrency { has_priority_and_fairness: false, reads_max: 3, writes_max: 1 };
-    let world = World::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await;
-    let http = world.http();
+    let test = TestServer::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await;
+    let http = test.http();
     fill(&http).await;
     let unread = join_all((0..3).map(|_| http.unread(CONFIGS))).await;
     assert_eq!(http.get(CONFIGS).await.code, 429);

@@ -1,7 +1,7 @@
 //! Heavy requests: they compute beside small ones, users take turns, and they end in time.
 
 use crate::custom::definitions::{DEFINITIONS, KITES, definition};
-use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options, text, version};
+use crate::support::{Answer, CONFIGS, Http, Options, TestServer, allow_all, config, options, text, version};
 use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ const WAITING_OF_USER_MAX: usize = 128;
 
 /// A server that computes heavy requests one at a time, on a thread behind a gate.
 struct Gated {
-    world: World,
+    test: TestServer,
     gate: Option<mpsc::SyncSender<()>>,
     runtime: Option<Runtime>,
 }
@@ -48,9 +48,9 @@ impl Gated {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let compute = Compute::default().on(runtime.handle().clone()).slots(NonZeroUsize::MIN);
         let resource_metrics: Option<Arc<dyn ResourceMetrics>> = Some(Arc::new(Unknown));
-        let world =
-            World::of(store.clone(), Options { compute, resource_metrics, ..options(&store, allow_all()) }).await;
-        let mut gated = Gated { world, gate: None, runtime: Some(runtime) };
+        let test =
+            TestServer::of(store.clone(), Options { compute, resource_metrics, ..options(&store, allow_all()) }).await;
+        let mut gated = Gated { test, gate: None, runtime: Some(runtime) };
         gated.close();
         gated
     }
@@ -70,7 +70,7 @@ impl Gated {
         let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
         let want = [line("computing", computing), line("waiting", waiting)];
         loop {
-            let metrics = self.world.http().get("/metrics").await.body_text();
+            let metrics = self.test.http().get("/metrics").await.body_text();
             if want.iter().all(|line| metrics.contains(line)) {
                 return;
             }
@@ -84,7 +84,7 @@ impl Gated {
     async fn until_computing<T>(&self, task: &JoinHandle<T>) {
         let computing = "steersman_heavy_requests{state=\"computing\"} 1\n";
         for _ in 0..10_000 {
-            if self.world.http().get("/metrics").await.body_text().contains(computing) {
+            if self.test.http().get("/metrics").await.body_text().contains(computing) {
                 return;
             }
             assert!(!task.is_finished(), "it was computed where small requests are");
@@ -112,7 +112,7 @@ fn post(http: Http, object: Value) -> JoinHandle<Answer> {
 #[tokio::test]
 async fn small_requests_are_answered_while_a_large_one_computes() {
     let mut gated = Gated::new().await;
-    let http = gated.world.http();
+    let http = gated.test.http();
     http.post(CONFIGS, &config("small")).await.ok();
     let heavy = post(http.clone(), large("large"));
     gated.until(1, 0).await;
@@ -128,10 +128,10 @@ async fn small_requests_are_answered_while_a_large_one_computes() {
 
 #[tokio::test]
 async fn a_small_patch_of_a_large_object_is_a_large_request_and_so_is_its_indented_form() {
-    let before = World::new().await;
+    let before = TestServer::new().await;
     before.http().post(CONFIGS, &large("large")).await.ok();
     let mut gated = Gated::on(before.store).await;
-    let (http, path) = (gated.world.http(), format!("{CONFIGS}/large"));
+    let (http, path) = (gated.test.http(), format!("{CONFIGS}/large"));
     let patch = tokio::spawn({
         let (http, path) = (http.clone(), path.clone());
         async move { http.merge(&path, &json!({"data": {"b": "c"}})).await }
@@ -163,12 +163,12 @@ fn two_versions() -> Value {
 
 #[tokio::test]
 async fn a_watch_reads_large_objects_that_it_selects_from_on_the_threads_for_large_requests() {
-    let other = World::new().await;
+    let other = TestServer::new().await;
     let http = other.http();
     http.post(DEFINITIONS, &two_versions()).await.ok();
     let mut gated = Gated::on(other.store.clone()).await;
     let path = KITES.replace("/v1/", "/v2/");
-    let mut watch = gated.world.http().watch(&format!("{path}?fieldSelector=spec.length%3Dlong")).await;
+    let mut watch = gated.test.http().watch(&format!("{path}?fieldSelector=spec.length%3Dlong")).await;
     let kite = |name: &str, length: &str| {
         json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": name},
             "spec": {"length": length, "notes": "x".repeat(100_000)}})
@@ -182,10 +182,27 @@ async fn a_watch_reads_large_objects_that_it_selects_from_on_the_threads_for_lar
 }
 
 #[tokio::test]
-async fn a_watch_writes_large_events_in_another_form_on_the_threads_for_large_requests() {
-    let other = World::new().await;
+async fn a_watch_selects_among_very_many_labels_on_the_threads_for_large_requests() {
+    let other = TestServer::new().await;
     let mut gated = Gated::on(other.store.clone()).await;
-    let mut watch = gated.world.http().watch_as(CONFIGS, "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    let mut watch = gated.test.http().watch(&format!("{CONFIGS}?labelSelector=zzz")).await;
+    let labels: Map<String, Value> = (0..10_000).map(|n| (format!("label-{n}"), json!("a"))).collect();
+    let mut object = json!({"metadata": {"name": "a", "labels": labels}});
+    other.http().post(CONFIGS, &object).await.ok();
+    object["metadata"]["name"] = json!("b");
+    object["metadata"]["labels"]["zzz"] = json!("a");
+    other.http().post(CONFIGS, &object).await.ok();
+    let next = tokio::spawn(async move { watch.next_name().await });
+    gated.until_computing(&next).await;
+    gated.open();
+    assert_eq!(next.await.unwrap(), Some(("ADDED".to_owned(), "b".to_owned())));
+}
+
+#[tokio::test]
+async fn a_watch_writes_large_events_in_another_form_on_the_threads_for_large_requests() {
+    let other = TestServer::new().await;
+    let mut gated = Gated::on(other.store.clone()).await;
+    let mut watch = gated.test.http().watch_as(CONFIGS, "application/json;as=Table;v=v1;g=meta.k8s.io").await;
     let name = |table: Option<Value>| text(&table.unwrap(), "/object/rows/0/object/metadata/name").to_owned();
     other.http().post(CONFIGS, &config("small")).await.ok();
     assert_eq!(name(watch.next().await), "small");
@@ -198,7 +215,7 @@ async fn a_watch_writes_large_events_in_another_form_on_the_threads_for_large_re
 
 #[tokio::test]
 async fn the_rest_of_a_list_in_another_form_is_written_on_the_threads_for_large_requests() {
-    let other = World::new().await;
+    let other = TestServer::new().await;
     for index in 0..30 {
         other.http().post(CONFIGS, &large(&format!("large-{index}"))).await.ok();
     }
@@ -206,7 +223,7 @@ async fn the_rest_of_a_list_in_another_form_is_written_on_the_threads_for_large_
     let whole = other.http().get(&path).await.ok();
     let mut gated = Gated::on(other.store.clone()).await;
     gated.open();
-    let body = gated.world.http().unread(&path).await;
+    let body = gated.test.http().unread(&path).await;
     gated.close();
     let rest = tokio::spawn(async move { body.collect().await.unwrap().to_bytes() });
     gated.until_computing(&rest).await;
@@ -218,7 +235,7 @@ async fn the_rest_of_a_list_in_another_form_is_written_on_the_threads_for_large_
 #[tokio::test]
 async fn documents_of_openapi_are_made_on_the_threads_for_large_requests() {
     let mut gated = Gated::new().await;
-    let http = gated.world.http();
+    let http = gated.test.http();
     for path in ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1"] {
         let first = tokio::spawn({
             let http = http.clone();
@@ -238,7 +255,7 @@ async fn documents_of_openapi_are_made_on_the_threads_for_large_requests() {
 #[tokio::test]
 async fn users_take_turns_with_their_large_requests() {
     let mut gated = Gated::new().await;
-    let (alice, bob) = (gated.world.http_as("alice"), gated.world.http_as("bob"));
+    let (alice, bob) = (gated.test.http_as("alice"), gated.test.http_as("bob"));
     let first = post(alice.clone(), large("a1"));
     gated.until(1, 0).await;
     let second = post(alice.clone(), large("a2"));
@@ -258,7 +275,7 @@ async fn users_take_turns_with_their_large_requests() {
 #[tokio::test]
 async fn a_user_with_too_many_large_requests_is_told_to_wait_for_them() {
     let mut gated = Gated::new().await;
-    let http = gated.world.http();
+    let http = gated.test.http();
     let first = post(http.clone(), large("first"));
     gated.until(1, 0).await;
     let waiting: Vec<_> = (0..WAITING_OF_USER_MAX).map(|n| post(http.clone(), large(&format!("c{n}")))).collect();
@@ -270,10 +287,8 @@ async fn a_user_with_too_many_large_requests_is_told_to_wait_for_them() {
         text(&refused.json(), "/message"),
         "128 large requests of the user \"admin\" are waiting for their turn to be computed, which is the most for one user; wait for their answers, or send smaller ones"
     );
-    assert!(
-        gated.world.http().get("/metrics").await.body_text().contains("steersman_heavy_requests_refused_total 1\n")
-    );
-    let other = post(gated.world.http_as("bob"), large("of-bob"));
+    assert!(gated.test.http().get("/metrics").await.body_text().contains("steersman_heavy_requests_refused_total 1\n"));
+    let other = post(gated.test.http_as("bob"), large("of-bob"));
     gated.until(1, WAITING_OF_USER_MAX + 1).await;
     gated.open();
     for request in waiting.into_iter().chain([first, other]) {
@@ -285,7 +300,7 @@ async fn a_user_with_too_many_large_requests_is_told_to_wait_for_them() {
 #[tokio::test(start_paused = true)]
 async fn a_large_request_whose_turn_does_not_come_in_time_does_nothing() {
     let mut gated = Gated::new().await;
-    let http = gated.world.http();
+    let http = gated.test.http();
     let first = post(http.clone(), large("first"));
     gated.until(1, 0).await;
     let late = http.post(&format!("{CONFIGS}?timeout=5s"), &large("late")).await;
@@ -299,8 +314,8 @@ async fn a_large_request_whose_turn_does_not_come_in_time_does_nothing() {
 
 #[tokio::test]
 async fn a_request_without_time_is_answered_with_504_and_does_nothing() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
     let path = format!("{CONFIGS}/c");
     for (method, path, body) in [
@@ -330,7 +345,7 @@ fn dense(name: &str) -> Value {
 
 /// A server in which requests with small bodies compute much.
 async fn costly() -> Gated {
-    let before = World::new().await;
+    let before = TestServer::new().await;
     let http = before.http();
     let words = |n: usize| (0..n).map(|n| json!({"pattern": format!("^{n}$")})).collect::<Vec<_>>();
     let rule = json!([{"rule": "self.all(a, self.all(b, a + b < 1000))"}]);
@@ -405,7 +420,7 @@ async fn costly() -> Gated {
 #[tokio::test]
 async fn small_requests_that_compute_much_are_large_requests() {
     let mut gated = costly().await;
-    let http = gated.world.http();
+    let http = gated.test.http();
     let kite = |name: &str, spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": name}, "spec": spec});
     let absent: Vec<String> = (0..1000).map(|n| format!("!k{n}")).collect();
     let selector = format!("labelSelector={}", absent.join(","));
@@ -477,7 +492,7 @@ async fn small_requests_that_compute_much_are_large_requests() {
         let line = |state: &str, n: usize| format!("steersman_heavy_requests{{state=\"{state}\"}} {n}\n");
         let waiting = line("waiting", n);
         loop {
-            let metrics = gated.world.http().get("/metrics").await.body_text();
+            let metrics = gated.test.http().get("/metrics").await.body_text();
             if metrics.contains(&line("computing", 1)) && metrics.contains(&waiting) {
                 break;
             }
@@ -495,7 +510,7 @@ async fn small_requests_that_compute_much_are_large_requests() {
 
 #[tokio::test]
 async fn an_eviction_of_a_large_pod_is_a_large_request_even_if_its_budget_refuses_it() {
-    let before = World::new().await;
+    let before = TestServer::new().await;
     let http = before.http();
     http.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
     let metadata = json!({"name": "large", "labels": {"a": "b"}, "annotations": {"a": "x".repeat(70_000)}});
@@ -507,7 +522,7 @@ async fn an_eviction_of_a_large_pod_is_a_large_request_even_if_its_budget_refuse
     http.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", &budget).await.ok();
     let mut gated = Gated::on(before.store).await;
     let evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "large"}});
-    let http = gated.world.http();
+    let http = gated.test.http();
     let mut eviction = Box::pin(async move { http.post(&format!("{PODS}/large/eviction"), &evicted).await });
     tokio::select! {
         answer = &mut eviction => panic!("it was computed where small requests are: {}", answer.body_text()),
@@ -520,7 +535,7 @@ async fn an_eviction_of_a_large_pod_is_a_large_request_even_if_its_budget_refuse
 #[tokio::test]
 async fn small_requests_of_the_usual_kind_stay_where_they_are() {
     let gated = costly().await;
-    let http = gated.world.http();
+    let http = gated.test.http();
     let blocker = post(http.clone(), large("large"));
     gated.until(1, 0).await;
     let small = async {

@@ -2,7 +2,7 @@
 //! of the server.
 
 use crate::custom::definitions::{DEFINITIONS, KITES, definition, kite};
-use crate::support::{Answer, CONFIGS, Http, World, config, text};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config, text};
 use http::Method;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
@@ -14,8 +14,8 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-async fn world_with_kites() -> World {
-    let world = World::new().await;
+async fn world_with_kites() -> TestServer {
+    let test = TestServer::new().await;
     let spec = json!({"type": "object", "properties": {
         "length": {"type": "integer"},
         "tails": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
@@ -24,8 +24,8 @@ async fn world_with_kites() -> World {
         "template": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
         "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
     }});
-    world.http().post(DEFINITIONS, &definition(&spec)).await.ok();
-    world
+    test.http().post(DEFINITIONS, &definition(&spec)).await.ok();
+    test
 }
 
 fn warnings(answer: &Answer) -> Vec<&str> {
@@ -40,8 +40,8 @@ fn message(answer: &Answer) -> String {
 
 #[tokio::test]
 async fn the_metadata_of_a_custom_resource_is_checked_as_that_of_any_object() {
-    let world = world_with_kites().await;
-    let http = world.http();
+    let test = world_with_kites().await;
+    let http = test.http();
     let with = |key: &str, value: Value| {
         let mut object = kite("k", 1);
         object["metadata"][key] = value;
@@ -76,8 +76,8 @@ async fn the_metadata_of_a_custom_resource_is_checked_as_that_of_any_object() {
 
 #[tokio::test]
 async fn unknown_metadata_of_a_custom_resource_is_dropped_and_told() {
-    let world = world_with_kites().await;
-    let http = world.http();
+    let test = world_with_kites().await;
+    let http = test.http();
     let mut object = kite("k", 1);
     object["metadata"]["foo"] = json!(1);
     object["spec"]["bar"] = json!(1);
@@ -105,10 +105,10 @@ async fn unknown_metadata_of_a_custom_resource_is_dropped_and_told() {
 
 #[tokio::test]
 async fn the_metadata_of_an_embedded_resource_is_checked_too() {
-    let world = world_with_kites().await;
+    let test = world_with_kites().await;
     let mut object = kite("k", 1);
     object["spec"]["template"] = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}});
-    let refused = world.http().post(KITES, &object).await;
+    let refused = test.http().post(KITES, &object).await;
     assert_eq!(refused.code, 400);
     assert!(message(&refused).ends_with("spec.template.metadata.labels.a must be a string, not the number 1"));
 }
@@ -117,8 +117,8 @@ async fn the_metadata_of_an_embedded_resource_is_checked_too() {
 
 #[tokio::test]
 async fn keys_that_a_patch_has_twice_are_told_or_refused() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
     let merge = r#"{"data":{"k":"1","k":"2"},"odd":1}"#;
     for (content_type, patch, warning) in [
@@ -166,8 +166,8 @@ async fn keys_that_a_patch_has_twice_are_told_or_refused() {
 
 #[tokio::test]
 async fn keys_that_a_yaml_body_has_twice_are_told_or_refused() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let body = "metadata: {name: c}\ndata:\n  k: \"1\"\n  k: \"2\"\n";
     let refused = http.send(Method::POST, &format!("{CONFIGS}?fieldValidation=Strict"), "application/yaml", body).await;
     assert_eq!(
@@ -184,8 +184,8 @@ async fn keys_that_a_yaml_body_has_twice_are_told_or_refused() {
 
 #[tokio::test]
 async fn a_mistake_in_a_patch_is_the_clients() {
-    let world = world_with_kites().await;
-    let http = world.http();
+    let test = world_with_kites().await;
+    let http = test.http();
     http.post("/api/v1/namespaces/default/pods", &pod()).await.ok();
     http.post(CONFIGS, &config("c")).await.ok();
     http.post(KITES, &kite("k", 1)).await.ok();
@@ -402,8 +402,8 @@ fn as_json_patch(object: &Value) -> Value {
 #[test]
 fn no_change_of_a_body_or_patch_makes_the_server_fail() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let world = runtime.block_on(world_with_kites());
-    let http = world.http();
+    let test = runtime.block_on(world_with_kites());
+    let http = test.http();
     let objects = [
         ("/api/v1/namespaces/default/pods", pod()),
         ("/api/v1/namespaces/default/services", service()),

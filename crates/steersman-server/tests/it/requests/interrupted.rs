@@ -3,7 +3,7 @@
 use crate::custom::definitions::{DEFINITIONS, KITES, definition, kite, spec, until_gone};
 use crate::kinds::services::{SERVICES, check_taken, greedy};
 use crate::store::engine::{Engine, puts};
-use crate::support::{Answer, CONFIGS, Http, World, config, names, version};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config, names, version};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::GroupResource;
@@ -20,7 +20,7 @@ enum Gate {
 }
 
 /// A server on an engine with a gate, and the sender that sets the gate.
-async fn gated() -> (World, watch::Sender<Gate>) {
+async fn gated() -> (TestServer, watch::Sender<Gate>) {
     let (sender, gate) = watch::channel(Gate::Open);
     let pass = move |shut: Gate| -> BoxFuture<'static, ()> {
         let mut gate = gate.clone();
@@ -38,7 +38,7 @@ async fn gated() -> (World, watch::Sender<Gate>) {
             Ok(())
         })
     });
-    (World::on(Arc::new(engine.answering_after(move || pass(Gate::Behind)))).await, sender)
+    (TestServer::on(Arc::new(engine.answering_after(move || pass(Gate::Behind)))).await, sender)
 }
 
 /// Whether a transaction puts a kite. The name of their definition contains "kites", too.
@@ -47,9 +47,9 @@ fn is_about_kites(txn: &Txn) -> bool {
 }
 
 /// Begins a request, waits until the engine has its write, and drops it.
-async fn abandon<T>(world: &World, request: impl Future<Output = T>) {
-    let before = world.store.revision();
-    let written = world.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60));
+async fn abandon<T>(test: &TestServer, request: impl Future<Output = T>) {
+    let before = test.store.revision();
+    let written = test.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60));
     // A request that was answered has not been interrupted.
     tokio::select! {
         _ = request => panic!("the gate is open"),
@@ -59,21 +59,21 @@ async fn abandon<T>(world: &World, request: impl Future<Output = T>) {
 
 #[tokio::test]
 async fn a_service_keeps_what_it_has_though_its_client_went_away() {
-    let (world, gate) = gated().await;
+    let (test, gate) = gated().await;
     gate.send_replace(Gate::Behind);
-    abandon(&world, world.http().post(SERVICES, &greedy("first"))).await;
+    abandon(&test, test.http().post(SERVICES, &greedy("first"))).await;
     gate.send_replace(Gate::Open);
-    check_taken(&world.http().post(SERVICES, &greedy("second")).await);
+    check_taken(&test.http().post(SERVICES, &greedy("second")).await);
 }
 
 #[tokio::test]
 async fn what_a_service_had_is_free_though_the_client_of_its_deletion_went_away() {
-    let (world, gate) = gated().await;
-    let http = world.http();
+    let (test, gate) = gated().await;
+    let http = test.http();
     http.post(SERVICES, &greedy("first")).await.ok();
-    world.store.sync().await.unwrap();
+    test.store.sync().await.unwrap();
     gate.send_replace(Gate::Behind);
-    abandon(&world, http.delete(&format!("{SERVICES}/first"))).await;
+    abandon(&test, http.delete(&format!("{SERVICES}/first"))).await;
     gate.send_replace(Gate::Open);
     let second = async {
         while http.post(SERVICES, &greedy("second")).await.code != 201 {
@@ -85,10 +85,10 @@ async fn what_a_service_had_is_free_though_the_client_of_its_deletion_went_away(
 
 #[tokio::test]
 async fn a_server_stops_when_the_last_write_is_done() {
-    let (world, gate) = gated().await;
+    let (test, gate) = gated().await;
     gate.send_replace(Gate::Behind);
-    abandon(&world, world.http().post(CONFIGS, &config("c"))).await;
-    let mut stopped = Box::pin(world.server.stop());
+    abandon(&test, test.http().post(CONFIGS, &config("c"))).await;
+    let mut stopped = Box::pin(test.server.stop());
     for _ in 0..100 {
         assert!(futures::poll!(stopped.as_mut()).is_pending());
         tokio::task::yield_now().await;
@@ -99,20 +99,20 @@ async fn a_server_stops_when_the_last_write_is_done() {
 
 #[tokio::test]
 async fn a_deletion_of_many_ends_with_its_client() {
-    let (world, gate) = gated().await;
-    let http = world.http();
-    let count = || world.store.count(&GroupResource::new("", "configmaps"));
-    world.store.sync().await.unwrap();
+    let (test, gate) = gated().await;
+    let http = test.http();
+    let count = || test.store.count(&GroupResource::new("", "configmaps"));
+    test.store.sync().await.unwrap();
     let n_own = count();
     for index in 0..200 {
         http.post(CONFIGS, &config(&format!("c{index}"))).await.ok();
     }
-    world.store.sync().await.unwrap();
+    test.store.sync().await.unwrap();
     gate.send_replace(Gate::Behind);
-    abandon(&world, http.delete(CONFIGS)).await;
+    abandon(&test, http.delete(CONFIGS)).await;
     gate.send_replace(Gate::Open);
-    world.server.stop().await;
-    world.store.sync().await.unwrap();
+    test.server.stop().await;
+    test.store.sync().await.unwrap();
     // The deletions that had begun are done, 64 at most; no more were begun.
     let n_deleted = n_own + 200 - count();
     assert!(n_deleted <= 64, "{n_deleted} objects were deleted");
@@ -120,12 +120,12 @@ async fn a_deletion_of_many_ends_with_its_client() {
 
 #[tokio::test]
 async fn nothing_is_left_behind_by_a_creation_that_a_definition_overtook() {
-    let (world, gate) = gated().await;
-    let http = world.http();
+    let (test, gate) = gated().await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     gate.send_replace(Gate::BeforeKites);
     let creation = tokio::spawn({
-        let http = world.http();
+        let http = test.http();
         async move { http.post(KITES, &kite("late", 1)).await.code }
     });
     // The creation has reached the engine.
@@ -143,13 +143,13 @@ async fn nothing_is_left_behind_by_a_creation_that_a_definition_overtook() {
 async fn create_while(in_between: impl AsyncFnOnce(&Http)) -> (Answer, serde_json::Value) {
     const NAMESPACE: &str = "/api/v1/namespaces/n";
     const KITES: &str = "/apis/example.com/v1/namespaces/n/kites";
-    let (world, gate) = gated().await;
-    let http = world.http();
+    let (test, gate) = gated().await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     http.post("/api/v1/namespaces", &config("n")).await.ok();
     gate.send_replace(Gate::BeforeKites);
     let creation = tokio::spawn({
-        let http = world.http();
+        let http = test.http();
         async move { http.post(KITES, &kite("late", 1)).await }
     });
     // The creation has reached the engine.
@@ -185,8 +185,8 @@ async fn a_creation_goes_on_though_its_namespace_was_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_a_definition_overtook_ends() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let now = version(&http.post(DEFINITIONS, &definition(&spec())).await.ok());
     let begun = tokio::time::Instant::now();
     let later = now + 50;

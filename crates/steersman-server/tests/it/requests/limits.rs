@@ -1,15 +1,16 @@
 //! Requests that are too many, too long or too late.
 
-use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options};
+use crate::support::{Answer, CONFIGS, Http, Options, TestServer, allow_all, config, options};
 use bytes::Bytes;
 use futures::future::join_all;
-use futures::stream;
+use futures::stream::{self, StreamExt as _};
 use http::{Method, Request, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use steersman_server::Concurrency;
 use steersman_storage::{Memory, Store};
@@ -17,19 +18,25 @@ use steersman_storage::{Memory, Store};
 /// The most bytes of a body.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// The most requests of one user whose bodies are being received.
-const RECEIVING_MAX: usize = 200;
+const RECEIVING_MAX: usize = 500;
 
 /// A creation whose body never comes.
 async fn stuck(http: Http, path: &str) -> Answer {
-    let body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+    stuck_after(Bytes::new(), http, path).await
+}
+
+/// A creation whose body ends after its beginning.
+async fn stuck_after(beginning: Bytes, http: Http, path: &str) -> Answer {
+    let beginning = stream::iter([Ok::<_, Infallible>(Frame::data(beginning))]);
+    let body = StreamBody::new(beginning.chain(stream::pending()));
     let request = Request::post(path).header("content-type", "application/json").body(body).unwrap();
     http.raw(request).await
 }
 
 #[tokio::test]
 async fn a_body_has_a_limit() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let fits = vec![b' '; BODY_BYTES_MAX];
     assert_eq!(http.send(Method::POST, CONFIGS, "application/json", fits).await.code, 400);
     let over = vec![b' '; BODY_BYTES_MAX + 1];
@@ -40,40 +47,40 @@ async fn a_body_has_a_limit() {
 
 #[tokio::test]
 async fn a_body_without_an_end_is_cut_off_at_the_limit() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let piece = Bytes::from(vec![b' '; 64 * 1024]);
     let endless = stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(piece.clone())));
     let request =
         Request::post(CONFIGS).header("content-type", "application/json").body(StreamBody::new(endless)).unwrap();
-    assert_eq!(world.http().raw(request).await.code, 413);
+    assert_eq!(test.http().raw(request).await.code, 413);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_never_sends_its_body_does_not_stay() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let begun = tokio::time::Instant::now();
-    assert_eq!(stuck(world.http(), CONFIGS).await.refusal(), (504, "Timeout".to_owned()));
+    assert_eq!(stuck(test.http(), CONFIGS).await.refusal(), (504, "Timeout".to_owned()));
     assert_eq!(begun.elapsed().as_secs(), 60);
-    assert_eq!(stuck(world.http(), &format!("{CONFIGS}?timeout=3s")).await.code, 504);
+    assert_eq!(stuck(test.http(), &format!("{CONFIGS}?timeout=3s")).await.code, 504);
     assert_eq!(begun.elapsed().as_secs(), 63);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_when_all_of_ones_places_are_taken_is_told_to_come_back_and_others_are_not() {
-    let world = World::with(steersman_storage::Options::default(), allow_all()).await;
-    let http = world.http();
+    let test = TestServer::with(steersman_storage::Options::default(), allow_all()).await;
+    let http = test.http();
     let begun = tokio::time::Instant::now();
-    let holders = join_all((0..RECEIVING_MAX).map(|_| stuck(world.http(), CONFIGS)));
+    let holders = join_all((0..RECEIVING_MAX).map(|_| stuck(test.http(), CONFIGS)));
     let latecomer = async {
         let refused = http.post(CONFIGS, &config("late")).await;
         assert_eq!(refused.refusal(), (429, "TooManyRequests".to_owned()));
         assert_eq!(refused.header("retry-after"), Some("1"));
         let said = refused.json()["message"].as_str().unwrap().to_owned();
         assert!(
-            said.contains("being received of this user take 200 places; 1 more would exceed the limit of 200"),
+            said.contains("being received take 500 places for this user and 500 for all users, of 1000; with 1 more"),
             "{said}"
         );
-        world.http_as("bob").post(CONFIGS, &config("of-another")).await.ok();
+        test.http_as("bob").post(CONFIGS, &config("of-another")).await.ok();
         assert!(begun.elapsed().as_secs() < 60);
     };
     let (held, ()) = tokio::join!(holders, latecomer);
@@ -82,12 +89,36 @@ async fn who_comes_when_all_of_ones_places_are_taken_is_told_to_come_back_and_ot
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_bodies_leave_room_for_others_and_who_is_refused_can_send_to_the_end() {
+    let test = TestServer::with(steersman_storage::Options::default(), allow_all()).await;
+    let large = Bytes::from(vec![b' '; 2 << 20]);
+    let slow = join_all((0..16).map(|_| stuck_after(large.clone(), test.http(), CONFIGS)));
+    let others = async {
+        let (piece, n_read) = (Bytes::from(vec![b' '; 900_000]), Arc::new(AtomicUsize::new(0)));
+        let counted = n_read.clone();
+        let pieces = stream::iter(0..3).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(Frame::data(piece.clone()))
+        });
+        let request = Request::post(CONFIGS).header("content-type", "application/json");
+        let refused = test.http().raw(request.body(StreamBody::new(pieces)).unwrap()).await;
+        assert_eq!(refused.refusal(), (429, "TooManyRequests".to_owned()));
+        assert_eq!((n_read.load(Ordering::Relaxed), refused.header("connection")), (3, None));
+        let data = "x".repeat(1_000_000);
+        let large = json!({"metadata": {"name": "of-another"}, "data": {"a": data}});
+        test.http_as("bob").post(CONFIGS, &large).await.ok();
+    };
+    let (held, ()) = tokio::join!(slow, others);
+    assert!(held.iter().all(|answer| answer.code == 504));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_slow_to_send_keeps_nobody_from_writing() {
-    let world = World::new().await;
-    let slow = join_all((0..RECEIVING_MAX / 2).map(|_| stuck(world.http(), CONFIGS)));
+    let test = TestServer::new().await;
+    let slow = join_all((0..RECEIVING_MAX / 2).map(|_| stuck(test.http(), CONFIGS)));
     let others = async {
         for index in 0..10 {
-            world.http().post(CONFIGS, &config(&format!("c{index}"))).await.ok();
+            test.http().post(CONFIGS, &config(&format!("c{index}"))).await.ok();
         }
     };
     let (held, ()) = tokio::join!(slow, others);
@@ -96,24 +127,24 @@ async fn who_is_slow_to_send_keeps_nobody_from_writing() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_gives_back_its_place() {
-    let world = World::new().await;
-    let mut holders: Vec<_> = (0..RECEIVING_MAX).map(|_| Box::pin(stuck(world.http(), CONFIGS))).collect();
+    let test = TestServer::new().await;
+    let mut holders: Vec<_> = (0..RECEIVING_MAX).map(|_| Box::pin(stuck(test.http(), CONFIGS))).collect();
     for holder in &mut holders {
         assert!(futures::poll!(holder.as_mut()).is_pending());
     }
-    assert_eq!(world.http().post(CONFIGS, &config("c")).await.code, 429);
+    assert_eq!(test.http().post(CONFIGS, &config("c")).await.code, 429);
     drop(holders);
-    world.http().post(CONFIGS, &config("c")).await.ok();
+    test.http().post(CONFIGS, &config("c")).await.ok();
 }
 
 #[tokio::test]
 async fn a_stopping_server_sends_clients_elsewhere_but_says_how_it_is() {
-    let world = World::new().await;
-    let http = world.http();
-    world.server.withdraw();
+    let test = TestServer::new().await;
+    let http = test.http();
+    test.server.withdraw();
     assert_eq!(http.get("/readyz").await.code, 500);
     http.post(CONFIGS, &config("c")).await.ok();
-    world.server.begin_stop();
+    test.server.begin_stop();
     let refused = http.get(CONFIGS).await;
     assert_eq!(
         (refused.code, refused.header("retry-after"), refused.header("connection")),
@@ -124,8 +155,8 @@ async fn a_stopping_server_sends_clients_elsewhere_but_says_how_it_is() {
 
 #[tokio::test]
 async fn a_patch_that_grows_an_object_beyond_measure_is_refused() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &json!({"metadata": {"name": "c"}, "data": {"a": "x".repeat(500_000)}})).await.ok();
     let copies: Vec<_> =
         (0..10).map(|n| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{n}")})).collect();
@@ -137,11 +168,11 @@ async fn a_patch_that_grows_an_object_beyond_measure_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_a_list_keeps_nobody_from_reading() {
     /// The most reads in flight.
-    const READS_MAX: u32 = 400;
+    const READS_MAX: u32 = 200;
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let concurrency = Concurrency { has_priority_and_fairness: false, reads_max: READS_MAX, writes_max: 200 };
-    let world = World::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await;
-    let http = world.http();
+    let test = TestServer::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await;
+    let http = test.http();
     // More than is written before the answer begins.
     for index in 0..5 {
         let data = json!({"metadata": {"name": format!("c{index}")}, "data": {"a": "x".repeat(100_000)}});
@@ -159,8 +190,8 @@ async fn who_does_not_read_a_list_keeps_nobody_from_reading() {
 
 #[tokio::test(start_paused = true)]
 async fn who_reads_a_list_late_gets_it_as_it_was() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for index in 0..9 {
         let data = json!({"metadata": {"name": format!("c{index}")}, "data": {"a": "x".repeat(100_000)}});
         http.post(CONFIGS, &data).await.ok();
@@ -176,45 +207,45 @@ async fn who_reads_a_list_late_gets_it_as_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_connection_is_announced_when_a_body_stays_unread() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let post = |path: &str| Request::post(path).header("content-type", "application/json");
     let early = format!("{CONFIGS}?timeout=never");
 
     let whole = Bytes::from(config("c").to_string());
-    let refused = world.http().raw(post(&early).body(Full::new(whole.clone())).unwrap()).await;
+    let refused = test.http().raw(post(&early).body(Full::new(whole.clone())).unwrap()).await;
     assert_eq!((refused.code, refused.header("connection")), (400, None), "the body was there: it is out of the way");
 
     let late = stream::once(async move {
         tokio::time::sleep(Duration::from_millis(100)).await;
         Ok::<_, Infallible>(Frame::data(whole))
     });
-    let refused = world.http().raw(post(&early).body(StreamBody::new(late)).unwrap()).await;
+    let refused = test.http().raw(post(&early).body(StreamBody::new(late)).unwrap()).await;
     assert_eq!((refused.code, refused.header("connection")), (400, None), "it came in a moment");
 
     let begun = tokio::time::Instant::now();
-    let refused = stuck(world.http(), &early).await;
+    let refused = stuck(test.http(), &early).await;
     assert_eq!((refused.code, refused.header("connection")), (400, Some("close")));
     assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits long for what nobody reads");
 
     let begun = tokio::time::Instant::now();
     let held_back = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-    let refused = world.http().raw(post(&early).header("expect", "100-continue").body(held_back).unwrap()).await;
+    let refused = test.http().raw(post(&early).header("expect", "100-continue").body(held_back).unwrap()).await;
     assert_eq!((refused.code, refused.header("connection")), (400, Some("close")));
     assert!(begun.elapsed().is_zero(), "the client was not asked for it");
 
     let read = Request::get(CONFIGS).body(Full::new(Bytes::from_static(b"{}"))).unwrap();
-    let answer = world.http().raw(read).await;
+    let answer = test.http().raw(read).await;
     assert_eq!((answer.code, answer.header("connection")), (200, Some("close")));
 
     let over = vec![b' '; BODY_BYTES_MAX + 1];
-    let refused = world.http().send(Method::POST, CONFIGS, "application/json", over).await;
+    let refused = test.http().send(Method::POST, CONFIGS, "application/json", over).await;
     assert_eq!((refused.code, refused.header("connection")), (413, None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_early_answer_over_http2_waits_a_moment_for_the_body() {
     const LATE: Duration = Duration::from_millis(100);
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let post = || {
         let post = Request::post(format!("{CONFIGS}?timeout=never")).version(Version::HTTP_2);
         post.header("content-type", "application/json")
@@ -226,13 +257,13 @@ async fn an_early_answer_over_http2_waits_a_moment_for_the_body() {
         came.send(()).unwrap();
         Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{}")))
     });
-    let refused = world.http().raw(post().body(StreamBody::new(late)).unwrap()).await;
+    let refused = test.http().raw(post().body(StreamBody::new(late)).unwrap()).await;
     assert_eq!((refused.code, refused.header("connection")), (400, None));
     has_come.await.expect("the stream was reset before its body came");
 
     let begun = tokio::time::Instant::now();
     let held_back = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-    let refused = world.http().raw(post().body(held_back).unwrap()).await;
+    let refused = test.http().raw(post().body(held_back).unwrap()).await;
     assert_eq!((refused.code, refused.header("connection")), (400, None), "other streams go on");
     assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits long for what nobody reads");
 }

@@ -1,29 +1,29 @@
 //! Lists in pages, while other clients write and history is compacted.
 
-use crate::support::{CONFIGS, World, config, names, text, version};
+use crate::support::{CONFIGS, TestServer, config, names, text, version};
 use serde_json::{Value, json};
 
 const OBJECTS: usize = 30;
 
-async fn filled() -> World {
-    let world = World::new().await;
+async fn filled() -> TestServer {
+    let test = TestServer::new().await;
     for index in 0..OBJECTS {
-        world.http().post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
+        test.http().post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
     }
-    world
+    test
 }
 
-async fn page(world: &World, token: &str) -> Value {
-    world.http().get(&format!("{CONFIGS}?limit=7&continue={token}")).await.ok()
+async fn page(test: &TestServer, token: &str) -> Value {
+    test.http().get(&format!("{CONFIGS}?limit=7&continue={token}")).await.ok()
 }
 
 #[tokio::test]
 async fn pages_show_one_version_whoever_writes_between_them() {
-    let world = filled().await;
-    let http = world.http();
+    let test = filled().await;
+    let http = test.http();
     let (mut items, mut token, mut at) = (Vec::new(), String::new(), None);
     for round in 0.. {
-        let page = page(&world, &token).await;
+        let page = page(&test, &token).await;
         assert_eq!(*at.get_or_insert(version(&page)), version(&page));
         let remaining = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
         items.extend(page["items"].as_array().unwrap().iter().cloned());
@@ -43,8 +43,8 @@ async fn pages_show_one_version_whoever_writes_between_them() {
 
 #[tokio::test]
 async fn selected_pages_hold_what_the_selector_selects() {
-    let world = filled().await;
-    let http = world.http();
+    let test = filled().await;
+    let http = test.http();
     for index in (0..OBJECTS).step_by(3) {
         http.merge(&format!("{CONFIGS}/c-{index:02}"), &json!({"metadata": {"labels": {"third": "yes"}}})).await.ok();
     }
@@ -62,18 +62,18 @@ async fn selected_pages_hold_what_the_selector_selects() {
 
 #[tokio::test]
 async fn a_version_that_the_cache_forgot_is_read_from_the_store() {
-    let world = World::with_events_max(3).await;
-    let http = world.http();
+    let test = TestServer::with_events_max(3).await;
+    let http = test.http();
     for index in 0..OBJECTS {
         http.post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
     }
-    let first = page(&world, "").await;
+    let first = page(&test, "").await;
     for index in 0..OBJECTS {
         http.delete(&format!("{CONFIGS}/c-{index:02}")).await.ok();
     }
     let (mut found, mut token) = (names(&first), text(&first, "/metadata/continue").to_owned());
     while !token.is_empty() {
-        let page = page(&world, &token).await;
+        let page = page(&test, &token).await;
         assert_eq!(version(&page), version(&first));
         found.extend(names(&page));
         token = text(&page, "/metadata/continue").to_owned();
@@ -87,22 +87,22 @@ async fn a_version_that_the_cache_forgot_is_read_from_the_store() {
 
 #[tokio::test]
 async fn a_forgotten_version_is_told_with_a_way_to_go_on() {
-    let world = filled().await;
-    let http = world.http();
-    let first = page(&world, "").await;
+    let test = filled().await;
+    let http = test.http();
+    let first = page(&test, "").await;
     http.delete(&format!("{CONFIGS}/c-08")).await.ok();
-    let now = world.store.sync().await.unwrap();
-    world.store.compact(now).await.unwrap();
+    let now = test.store.sync().await.unwrap();
+    test.store.compact(now).await.unwrap();
 
     let refused = http.get(&format!("{CONFIGS}?limit=7&continue={}", text(&first, "/metadata/continue"))).await;
     assert_eq!(refused.refusal(), (410, "Expired".to_owned()));
-    let next = page(&world, text(&refused.json(), "/metadata/continue")).await;
+    let next = page(&test, text(&refused.json(), "/metadata/continue")).await;
     assert_eq!(
         names(&next),
         (7..15).filter(|index| *index != 8).map(|index| format!("c-{index:02}")).collect::<Vec<_>>()
     );
     // The pages after it have one version again.
-    assert_eq!(version(&page(&world, text(&next, "/metadata/continue")).await), version(&next));
+    assert_eq!(version(&page(&test, text(&next, "/metadata/continue")).await), version(&next));
 
     let exact = http.get(&format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first))).await;
     assert_eq!(exact.refusal(), (410, "Expired".to_owned()));
@@ -110,8 +110,8 @@ async fn a_forgotten_version_is_told_with_a_way_to_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_not_there_yet_is_waited_for_but_not_for_ever() {
-    let world = filled().await;
-    let http = world.http();
+    let test = filled().await;
+    let http = test.http();
     let next = version(&http.get(CONFIGS).await.ok()) + 1;
     let path = format!("{CONFIGS}?resourceVersion={next}&resourceVersionMatch=NotOlderThan");
     assert_eq!(http.get(&path).await.refusal(), (504, "Timeout".to_owned()));
@@ -122,16 +122,16 @@ async fn a_version_that_is_not_there_yet_is_waited_for_but_not_for_ever() {
 
 #[tokio::test]
 async fn pages_go_on_where_the_cache_no_longer_knows() {
-    let world = World::with_events_max(5).await;
-    let http = world.http();
+    let test = TestServer::with_events_max(5).await;
+    let http = test.http();
     for index in 0..OBJECTS {
         http.post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
     }
-    let first = page(&world, "").await;
+    let first = page(&test, "").await;
     for index in 0..OBJECTS {
         http.merge(&format!("{CONFIGS}/c-{index:02}"), &json!({"data": {"changed": "1"}})).await.ok();
     }
-    let second = page(&world, text(&first, "/metadata/continue")).await;
+    let second = page(&test, text(&first, "/metadata/continue")).await;
     assert_eq!(names(&second), (7..14).map(|index| format!("c-{index:02}")).collect::<Vec<_>>());
     assert_eq!((version(&second), &second["items"][0]["data"]), (version(&first), &Value::Null));
     let exact = format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first));
@@ -140,8 +140,8 @@ async fn pages_go_on_where_the_cache_no_longer_knows() {
 
 #[tokio::test]
 async fn tables_and_metadata_are_served_in_both_versions_of_their_group() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("a")).await.ok();
     let one = format!("{CONFIGS}/a");
     for version in ["v1", "v1beta1"] {
@@ -174,8 +174,8 @@ async fn tables_and_metadata_are_served_in_both_versions_of_their_group() {
 #[tokio::test]
 async fn the_source_of_an_event_is_its_reporter_where_no_component_is_named() {
     const EVENTS: &str = "/api/v1/namespaces/default/events";
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let event = |name: &str, fields: Value| {
         let mut event = json!({
             "metadata": {"name": name}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},

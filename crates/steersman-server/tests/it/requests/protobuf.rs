@@ -1,7 +1,7 @@
 //! Answers in protobuf. The tests send them back to the server, which must read the same objects.
 
 use crate::custom::definitions::{DEFINITIONS, KITES, definition, kite, spec};
-use crate::support::{Answer, CONFIGS, Http, World, config, text};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config, text};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::Full;
@@ -44,8 +44,8 @@ fn pod(name: &str) -> Value {
 
 #[tokio::test]
 async fn what_is_read_can_be_written_back_and_changes_nothing() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let created = http.post(PODS, &pod("a")).await.ok();
     let read = protobuf(&ask(&http, Method::GET, &format!("{PODS}/a"), "").await);
     assert!(read.len() < created.to_string().len());
@@ -58,8 +58,8 @@ async fn what_is_read_can_be_written_back_and_changes_nothing() {
 
 #[tokio::test]
 async fn objects_of_many_kinds_can_be_written_back() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let labels = json!({"app": "a"});
     let template = json!({"metadata": {"labels": labels}, "spec": pod("a")["spec"]});
     let selector = json!({"matchLabels": labels});
@@ -135,8 +135,8 @@ async fn objects_of_many_kinds_can_be_written_back() {
 
 #[tokio::test]
 async fn failures_and_deletions_are_answered_in_protobuf() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let failure = ask(&http, Method::GET, &format!("{CONFIGS}/none"), "").await;
     assert_eq!(failure.code, 404);
     let message = String::from_utf8_lossy(&protobuf(&failure)).into_owned();
@@ -149,8 +149,8 @@ async fn failures_and_deletions_are_answered_in_protobuf() {
 
 #[tokio::test]
 async fn a_watch_sends_frames_with_their_length() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("a")).await.ok();
     let path = format!("{CONFIGS}?sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan");
     let request = Request::get(format!("{path}&watch=true&timeoutSeconds=1")).header("accept", PROTOBUF);
@@ -176,9 +176,9 @@ async fn a_watch_sends_frames_with_their_length() {
 
 #[tokio::test]
 async fn a_watch_from_a_version_that_is_gone_says_so_in_protobuf() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let request = Request::get(format!("{CONFIGS}?watch=true&resourceVersion=999999999")).header("accept", PROTOBUF);
-    let answer = world.http().raw(request.body(Full::<Bytes>::default()).unwrap()).await;
+    let answer = test.http().raw(request.body(Full::<Bytes>::default()).unwrap()).await;
     assert_eq!(answer.code, 200);
     let frame = String::from_utf8_lossy(&answer.bytes).into_owned();
     assert!(frame.contains("ERROR") && frame.contains("k8s\0") && frame.contains("Expired"), "{frame:?}");
@@ -186,8 +186,8 @@ async fn a_watch_from_a_version_that_is_gone_says_so_in_protobuf() {
 
 #[tokio::test]
 async fn tables_are_json_and_metadata_are_protobuf() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("a")).await.ok();
     let table = "as=Table;g=meta.k8s.io;v=v1";
     let accept = format!("{PROTOBUF};{table},application/json;{table}");
@@ -204,21 +204,21 @@ async fn tables_are_json_and_metadata_are_protobuf() {
 
 #[tokio::test]
 async fn discovery_is_to_be_had_in_protobuf() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     for (path, kind) in [("/api", "APIVersions"), ("/apis", "APIGroupList"), ("/apis/apps/v1", "APIResourceList")] {
-        let answer = ask(&world.http(), Method::GET, path, "").await;
+        let answer = ask(&test.http(), Method::GET, path, "").await;
         assert!(String::from_utf8_lossy(&protobuf(&answer)).contains(kind), "{path}");
     }
     // An answer that is no kind has no protobuf form.
-    let paths = ask(&world.http(), Method::GET, "/", "").await;
+    let paths = ask(&test.http(), Method::GET, "/", "").await;
     assert_eq!(paths.header("content-type"), Some("application/json"));
     assert!(text(&paths.ok(), "/paths/0").starts_with('/'));
 }
 
 #[tokio::test]
 async fn custom_resources_have_no_protobuf_but_their_metadata_do() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     http.post(KITES, &kite("k", 1)).await.ok();
     let path = format!("{KITES}/k");

@@ -1,26 +1,26 @@
 //! Watches: all events, once, in order, or an ERROR event that says why not.
 
-use crate::support::{CONFIGS, World, config, names, text, version};
+use crate::support::{CONFIGS, TestServer, config, names, text, version};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-async fn list_version(world: &World) -> u64 {
-    version(&world.http().get(CONFIGS).await.ok())
+async fn list_version(test: &TestServer) -> u64 {
+    version(&test.http().get(CONFIGS).await.ok())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn from_the_version_of_a_list_every_change_comes_once_and_in_order() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     for name in ["old-1", "old-2"] {
-        world.http().post(CONFIGS, &config(name)).await.ok();
+        test.http().post(CONFIGS, &config(name)).await.ok();
     }
-    let list = world.http().get(CONFIGS).await.ok();
-    let mut watch = world.http().watch(&format!("{CONFIGS}?resourceVersion={}", version(&list))).await;
+    let list = test.http().get(CONFIGS).await.ok();
+    let mut watch = test.http().watch(&format!("{CONFIGS}?resourceVersion={}", version(&list))).await;
 
     let writers: Vec<_> = (0..8)
         .map(|writer| {
-            let http = world.http();
+            let http = test.http();
             tokio::spawn(async move {
                 let mut versions = Vec::new();
                 for round in 0..10 {
@@ -41,7 +41,7 @@ async fn from_the_version_of_a_list_every_change_comes_once_and_in_order() {
     for writer in writers {
         written.extend(writer.await.unwrap());
     }
-    world.http().post(CONFIGS, &config("the-end")).await.ok();
+    test.http().post(CONFIGS, &config("the-end")).await.ok();
 
     let mut state: BTreeSet<String> = names(&list).into_iter().collect();
     let (mut last, mut seen) = (version(&list), BTreeSet::new());
@@ -62,15 +62,15 @@ async fn from_the_version_of_a_list_every_change_comes_once_and_in_order() {
     }
     assert_eq!(seen, written);
     state.insert("the-end".to_owned());
-    assert_eq!(state.into_iter().collect::<Vec<_>>(), names(&world.http().get(CONFIGS).await.ok()));
+    assert_eq!(state.into_iter().collect::<Vec<_>>(), names(&test.http().get(CONFIGS).await.ok()));
 }
 
 #[tokio::test]
 async fn objects_enter_and_leave_a_selection() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let path = format!("{CONFIGS}/c");
-    let from = list_version(&world).await;
+    let from = list_version(&test).await;
     http.post(CONFIGS, &json!({"metadata": {"name": "c", "labels": {"tier": "front"}}, "data": {"n": "0"}})).await.ok();
     http.merge(&path, &json!({"data": {"n": "1"}})).await.ok();
     let left = version(&http.merge(&path, &json!({"metadata": {"labels": {"tier": "back"}}})).await.ok());
@@ -95,8 +95,8 @@ async fn objects_enter_and_leave_a_selection() {
 
 #[tokio::test]
 async fn the_initial_events_end_with_a_bookmark_from_which_one_can_go_on() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for name in ["a", "b"] {
         http.post(CONFIGS, &config(name)).await.ok();
     }
@@ -118,9 +118,9 @@ async fn the_initial_events_end_with_a_bookmark_from_which_one_can_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_moves_an_idle_watch_past_what_others_write() {
-    let world = World::new().await;
-    let http = world.http();
-    let from = list_version(&world).await;
+    let test = TestServer::new().await;
+    let http = test.http();
+    let from = list_version(&test).await;
     let mut watch =
         http.watch(&format!("{CONFIGS}?resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=90")).await;
     let other = http.post("/api/v1/namespaces/default/secrets", &config("s")).await.ok();
@@ -132,15 +132,15 @@ async fn a_bookmark_moves_an_idle_watch_past_what_others_write() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_in_time_however_much_there_is_to_say() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
     let mut watch =
-        http.watch(&format!("{CONFIGS}?resourceVersion={}&timeoutSeconds=5", list_version(&world).await)).await;
+        http.watch(&format!("{CONFIGS}?resourceVersion={}&timeoutSeconds=5", list_version(&test).await)).await;
     for second in 0..10 {
         http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"second": second.to_string()}})).await.ok();
         // The watch always has an event to return when it is polled.
-        world.store.sync().await.unwrap();
+        test.store.sync().await.unwrap();
         if watch.next().await.is_none() {
             assert!((4..=6).contains(&second), "{second}");
             return;
@@ -156,26 +156,26 @@ fn is_expired(event: &Value) -> bool {
 
 #[tokio::test]
 async fn a_watch_from_a_forgotten_version_is_told_and_ends() {
-    let world = World::new().await;
-    let from = list_version(&world).await;
-    world.http().post(CONFIGS, &config("c")).await.ok();
-    let now = world.store.sync().await.unwrap();
-    world.store.compact(now).await.unwrap();
-    let events = world.http().watch(&format!("{CONFIGS}?resourceVersion={from}")).await.rest().await;
+    let test = TestServer::new().await;
+    let from = list_version(&test).await;
+    test.http().post(CONFIGS, &config("c")).await.ok();
+    let now = test.store.sync().await.unwrap();
+    test.store.compact(now).await.unwrap();
+    let events = test.http().watch(&format!("{CONFIGS}?resourceVersion={from}")).await.rest().await;
     assert!(events.len() == 1 && is_expired(&events[0]), "{events:?}");
 }
 
 #[tokio::test]
 async fn a_watch_that_is_too_slow_is_told_so_and_skips_nothing_in_silence() {
-    let world = World::with_events_max(20).await;
-    let http = world.http();
+    let test = TestServer::with_events_max(20).await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
-    let mut watch = http.watch(&format!("{CONFIGS}?resourceVersion={}", list_version(&world).await)).await;
+    let mut watch = http.watch(&format!("{CONFIGS}?resourceVersion={}", list_version(&test).await)).await;
     let write = async |from: usize, to: usize| {
         for n in from..to {
             http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": n.to_string()}})).await.ok();
         }
-        world.store.sync().await.unwrap();
+        test.store.sync().await.unwrap();
     };
     write(0, 10).await;
     let mut got = Vec::new();
@@ -193,10 +193,10 @@ async fn a_watch_that_is_too_slow_is_told_so_and_skips_nothing_in_silence() {
 
 #[tokio::test]
 async fn a_fast_watch_beside_a_slow_one_misses_nothing() {
-    let world = World::with_events_max(20).await;
-    let http = world.http();
+    let test = TestServer::with_events_max(20).await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
-    let from = format!("{CONFIGS}?resourceVersion={}", list_version(&world).await);
+    let from = format!("{CONFIGS}?resourceVersion={}", list_version(&test).await);
     let (_slow, mut fast) = (http.watch(&from).await, http.watch(&from).await);
     for n in 0..100 {
         http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": n.to_string()}})).await.ok();
@@ -206,9 +206,9 @@ async fn a_fast_watch_beside_a_slow_one_misses_nothing() {
 
 #[tokio::test]
 async fn a_watch_of_one_object_and_of_all_namespaces_see_their_own() {
-    let world = World::new().await;
-    let http = world.http();
-    let from = list_version(&world).await;
+    let test = TestServer::new().await;
+    let http = test.http();
+    let from = list_version(&test).await;
     let mut one = http.watch(&format!("{CONFIGS}?resourceVersion={from}&fieldSelector=metadata.name%3Db")).await;
     let mut all = http.watch(&format!("/api/v1/configmaps?resourceVersion={from}")).await;
     http.post(CONFIGS, &config("a")).await.ok();
@@ -225,37 +225,37 @@ async fn a_watch_of_one_object_and_of_all_namespaces_see_their_own() {
 
 #[tokio::test]
 async fn a_stopping_server_ends_its_watches() {
-    let world = World::new().await;
-    let mut watch = world.http().watch(&format!("{CONFIGS}?resourceVersion={}", list_version(&world).await)).await;
-    world.server.begin_stop();
+    let test = TestServer::new().await;
+    let mut watch = test.http().watch(&format!("{CONFIGS}?resourceVersion={}", list_version(&test).await)).await;
+    test.server.begin_stop();
     assert_eq!(watch.next().await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_watch_paths_write_nothing() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let old = CONFIGS.replacen("/v1/", "/v1/watch/", 1);
-    assert_eq!(world.http().post(&old, &config("a")).await.refusal().0, 405);
-    world.http().post(CONFIGS, &config("a")).await.ok();
-    assert_eq!(world.http().delete(&format!("{old}/a")).await.refusal().0, 405);
-    world.http().get(&format!("{CONFIGS}/a")).await.ok();
+    assert_eq!(test.http().post(&old, &config("a")).await.refusal().0, 405);
+    test.http().post(CONFIGS, &config("a")).await.ok();
+    assert_eq!(test.http().delete(&format!("{old}/a")).await.refusal().0, 405);
+    test.http().get(&format!("{CONFIGS}/a")).await.ok();
 }
 
 #[tokio::test]
 async fn a_watch_from_a_version_that_was_never_given_out_is_told_so() {
-    let world = World::new().await;
-    let from = list_version(&world).await + 1_000_000;
-    let events = world.http().watch(&format!("{CONFIGS}?resourceVersion={from}")).await.rest().await;
+    let test = TestServer::new().await;
+    let from = list_version(&test).await + 1_000_000;
+    let events = test.http().watch(&format!("{CONFIGS}?resourceVersion={from}")).await.rest().await;
     assert!(events.len() == 1 && is_expired(&events[0]), "{events:?}");
 }
 
 #[tokio::test]
 async fn what_is_the_same_for_many_watchers_is_made_once() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
     for accept in ["application/json", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"] {
-        let from = list_version(&world).await;
+        let from = list_version(&test).await;
         let path = format!("{CONFIGS}?resourceVersion={from}");
         let selected = format!("{path}&labelSelector=%21nothing");
         let mut watches = Vec::new();
@@ -263,7 +263,7 @@ async fn what_is_the_same_for_many_watchers_is_made_once() {
             watches.push(http.watch_as(path, accept).await);
         }
         http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"accept": accept}})).await.ok();
-        world.store.sync().await.unwrap();
+        test.store.sync().await.unwrap();
         let mut frames = Vec::new();
         for watch in &mut watches {
             frames.push(watch.next_chunk().await.unwrap());
@@ -274,10 +274,10 @@ async fn what_is_the_same_for_many_watchers_is_made_once() {
 
 #[tokio::test]
 async fn an_object_that_leaves_a_selection_is_deleted_with_what_it_was() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &json!({"metadata": {"name": "c", "labels": {"a": "1"}}, "data": {"x": "old"}})).await.ok();
-    let from = list_version(&world).await;
+    let from = list_version(&test).await;
     let path = format!("{CONFIGS}?resourceVersion={from}&labelSelector=a%3D1");
     let (mut one, mut other) = (http.watch(&path).await, http.watch(&path).await);
     let left = http
@@ -293,8 +293,8 @@ async fn an_object_that_leaves_a_selection_is_deleted_with_what_it_was() {
 
 #[tokio::test]
 async fn a_table_of_a_watch_says_its_columns_once() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for name in ["a", "b"] {
         http.post(CONFIGS, &config(name)).await.ok();
     }
@@ -308,16 +308,16 @@ async fn a_table_of_a_watch_says_its_columns_once() {
 
 #[tokio::test]
 async fn objects_that_are_there_already_are_sent_as_the_client_takes_them() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     for number in 0..8 {
         let mut object = config(&format!("c{number}"));
         object["data"] = json!({"k": "x".repeat(100_000)});
-        world.http().post(CONFIGS, &object).await.ok();
+        test.http().post(CONFIGS, &object).await.ok();
     }
-    let mut watch = world.http().watch(CONFIGS).await;
+    let mut watch = test.http().watch(CONFIGS).await;
     let first = watch.next_chunk().await.unwrap();
     assert!(first.len() < 200_000, "{} bytes wait for a client that may never read them", first.len());
-    let mut watch = world.http().watch(CONFIGS).await;
+    let mut watch = test.http().watch(CONFIGS).await;
     for name in ["c0", "c1"] {
         assert_eq!(watch.next_name().await, Some(("ADDED".to_owned(), name.to_owned())));
     }
@@ -325,8 +325,8 @@ async fn objects_that_are_there_already_are_sent_as_the_client_takes_them() {
 
 #[tokio::test]
 async fn a_version_that_is_no_number_is_the_clients_mistake() {
-    let world = World::new().await;
-    let answer = world.http().get(&format!("{CONFIGS}?watch=1&resourceVersion=abc")).await;
+    let test = TestServer::new().await;
+    let answer = test.http().get(&format!("{CONFIGS}?watch=1&resourceVersion=abc")).await;
     assert_eq!(answer.refusal(), (400, "BadRequest".to_owned()));
     assert!(answer.json()["message"].as_str().unwrap().contains("\"abc\" is not a resource version"));
 }

@@ -1,7 +1,7 @@
 //! Writes: generated names, and writes without effect.
 
 use crate::custom::definitions::{DEFINITIONS, KITES, definition, kite, spec};
-use crate::support::{CONFIGS, World, config, names, text};
+use crate::support::{CONFIGS, TestServer, config, names, text};
 use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_names_differ() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let writers = (0..150).map(|_| {
-        let http = world.http();
+        let http = test.http();
         tokio::spawn(async move {
             let object = http.post(CONFIGS, &json!({"metadata": {"generateName": "job-"}})).await.ok();
             object["metadata"]["name"].as_str().unwrap().to_owned()
@@ -20,15 +20,15 @@ async fn generated_names_differ() {
     let made: BTreeSet<String> = join_all(writers).await.into_iter().map(|name| name.unwrap()).collect();
     assert_eq!(made.len(), 150);
     assert!(made.iter().all(|name| name.starts_with("job-") && name.len() == 9));
-    assert_eq!(made.into_iter().collect::<Vec<_>>(), names(&world.http().get(CONFIGS).await.ok()));
+    assert_eq!(made.into_iter().collect::<Vec<_>>(), names(&test.http().get(CONFIGS).await.ok()));
 }
 
 #[tokio::test]
 async fn a_dry_run_answers_and_leaves_nothing() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &json!({"metadata": {"name": "there"}, "data": {"n": "1"}})).await.ok();
-    let before = (world.store.sync().await.unwrap(), http.get(CONFIGS).await.bytes);
+    let before = (test.store.sync().await.unwrap(), http.get(CONFIGS).await.bytes);
     let there = format!("{CONFIGS}/there?dryRun=All");
 
     let created = http.post(&format!("{CONFIGS}?dryRun=All"), &config("new")).await.ok();
@@ -44,14 +44,14 @@ async fn a_dry_run_answers_and_leaves_nothing() {
     http.post("/api/v1/namespaces?dryRun=All", &config("new")).await.ok();
     assert_eq!(http.post(&format!("{CONFIGS}?dryRun=All"), &config("there")).await.code, 409);
 
-    assert_eq!((world.store.sync().await.unwrap(), http.get(CONFIGS).await.bytes), before);
+    assert_eq!((test.store.sync().await.unwrap(), http.get(CONFIGS).await.bytes), before);
     assert_eq!(http.get("/api/v1/namespaces/new").await.code, 404);
 }
 
 #[tokio::test]
 async fn a_dry_run_of_a_definition_serves_nothing() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "kites.example.com"},
         "spec": {
@@ -65,19 +65,19 @@ async fn a_dry_run_of_a_definition_serves_nothing() {
 
 #[tokio::test]
 async fn a_change_that_changes_nothing_is_no_write() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(CONFIGS, &json!({"metadata": {"name": "c"}, "data": {"n": "1"}})).await.ok();
-    let before = world.store.sync().await.unwrap();
+    let before = test.store.sync().await.unwrap();
     let object = http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": "1"}})).await.ok();
     http.put(&format!("{CONFIGS}/c"), &object).await.ok();
-    assert_eq!(world.store.sync().await.unwrap(), before);
+    assert_eq!(test.store.sync().await.unwrap(), before);
 }
 
 #[tokio::test]
 async fn an_object_with_finalizers_goes_with_the_last_of_them() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let path = format!("{CONFIGS}/c");
     http.post(CONFIGS, &json!({"metadata": {"name": "c", "finalizers": ["example.com/a", "example.com/b"]}}))
         .await
@@ -94,8 +94,8 @@ async fn an_object_with_finalizers_goes_with_the_last_of_them() {
 
 #[tokio::test]
 async fn version_zero_is_no_version() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     http.post(KITES, &kite("k", 1)).await.ok();
     http.post(CONFIGS, &config("c")).await.ok();
@@ -115,8 +115,8 @@ async fn version_zero_is_no_version() {
 
 #[tokio::test]
 async fn a_collection_goes_and_is_answered_in_order() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut made = Vec::new();
     for index in 0..200 {
         made.push(format!("c{index:03}"));
@@ -133,8 +133,8 @@ async fn a_collection_goes_and_is_answered_in_order() {
 
 #[tokio::test]
 async fn a_dry_run_takes_what_was_read_before() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut copy = http.post(CONFIGS, &config("one")).await.ok();
     copy["metadata"]["name"] = json!("two");
     assert_eq!(http.post(CONFIGS, &copy).await.code, 400);
@@ -158,8 +158,8 @@ fn deployment(replicas: u32) -> Value {
 
 #[tokio::test]
 async fn a_scale_can_be_applied() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(DEPLOYMENTS, &deployment(1)).await.ok();
     let apply = async |query: &str, scale: Value| {
         let path = format!("{DEPLOYMENTS}/a/scale?fieldManager=scaler{query}");
@@ -184,8 +184,8 @@ async fn a_scale_can_be_applied() {
 
 #[tokio::test]
 async fn a_scale_takes_a_strategic_merge_patch() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(DEPLOYMENTS, &deployment(1)).await.ok();
     let path = format!("{DEPLOYMENTS}/a/scale");
     let patch = json!({"spec": {"replicas": 2}}).to_string();
@@ -196,8 +196,8 @@ async fn a_scale_takes_a_strategic_merge_patch() {
 
 #[tokio::test]
 async fn an_object_of_a_namespace_is_found_below_its_namespace_only() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     let refused = |answer: crate::support::Answer| (answer.code, text(&answer.json(), "/reason").to_owned());
     let (not_found, not_allowed) = ((404, "NotFound".to_owned()), (405, "MethodNotAllowed".to_owned()));
@@ -216,8 +216,8 @@ async fn an_object_of_a_namespace_is_found_below_its_namespace_only() {
 
 #[tokio::test]
 async fn a_default_for_the_whole_status_is_there_from_the_beginning() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let mut definition = definition(&spec());
     let version = &mut definition["spec"]["versions"][0];
     version["subresources"] = json!({"status": {}});
@@ -235,8 +235,8 @@ async fn a_default_for_the_whole_status_is_there_from_the_beginning() {
 async fn times_of_the_years_0_to_9999_are_kept() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     const EVENTS: &str = "/api/v1/namespaces/default/events";
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     let event = |time: &str| {
         json!({
             "metadata": {"generateName": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},

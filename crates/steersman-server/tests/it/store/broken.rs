@@ -1,7 +1,7 @@
 //! A store whose disk fails: writers get an error, reads still work, and monitoring sees the failure.
 
 use crate::store::engine::Engine;
-use crate::support::{CONFIGS, World, config};
+use crate::support::{CONFIGS, TestServer, config};
 use redb::backends::InMemoryBackend;
 use std::io;
 use std::path::Path;
@@ -15,8 +15,8 @@ const FAILS: u8 = 1;
 const FULL: u8 = 2;
 const PANICS: u8 = 3;
 
-/// A world on a disk in memory whose syncs can be made to fail or to panic.
-async fn world() -> (World, Arc<AtomicU8>) {
+/// A test on a disk in memory whose syncs can be made to fail or to panic.
+async fn test() -> (TestServer, Arc<AtomicU8>) {
     let fault = Arc::new(AtomicU8::new(WELL));
     let shown = fault.clone();
     let disk = Intercepted::new(InMemoryBackend::new(), move |operation| match shown.load(Ordering::SeqCst) {
@@ -25,19 +25,19 @@ async fn world() -> (World, Arc<AtomicU8>) {
         PANICS if operation == Operation::Sync => panic!("the writer of the store panics, as this test wants it"),
         _ => Ok(()),
     });
-    (World::on(Arc::new(Disk::open_backend(disk, Path::new("failing")).unwrap())).await, fault)
+    (TestServer::on(Arc::new(Disk::open_backend(disk, Path::new("failing")).unwrap())).await, fault)
 }
 
 async fn check(fault: u8, why: &str) {
-    let (world, disk) = world().await;
-    let http = world.http();
+    let (test, disk) = test().await;
+    let http = test.http();
     http.post(CONFIGS, &config("before")).await.ok();
     assert_eq!((http.get("/readyz").await.code, http.get("/livez").await.code), (200, 200));
 
     disk.store(fault, Ordering::SeqCst);
     let waiting: Vec<_> = (0..20)
         .map(|n| {
-            let http = world.http();
+            let http = test.http();
             tokio::spawn(async move { http.post(CONFIGS, &config(&format!("waits-{n}"))).await })
         })
         .collect();
@@ -81,9 +81,9 @@ async fn a_writer_that_panics_ends_all_writes_and_shows_in_health() {
 async fn while_a_store_is_away_the_server_is_alive_and_not_ready() {
     let engine = Engine::new(|_| Box::pin(async { Ok(()) }));
     let is_away = engine.away();
-    let world = World::on(Arc::new(engine)).await;
+    let test = TestServer::on(Arc::new(engine)).await;
     let codes = async || {
-        let http = world.http();
+        let http = test.http();
         (http.get("/readyz").await.code, http.get("/readyz/store").await.code, http.get("/livez").await.code)
     };
     assert_eq!(codes().await, (200, 200, 200));

@@ -1,7 +1,8 @@
 //! Objects whose stored form is damaged: reads report them, lists leave them out, and the deletion of unreadable
 //! objects removes them. The server starts whatever is damaged, and makes its own objects again.
 
-use crate::support::{CONFIGS, World, config};
+use crate::support::{CONFIGS, TestServer, config};
+use serde_json::json;
 use std::sync::Arc;
 use steersman_storage::kv::{Kv, Op, Outcome, Txn};
 use steersman_storage::{Memory, Options, Store};
@@ -12,20 +13,41 @@ async fn damage(kv: &dyn Kv, key: bytes::Bytes) {
 }
 
 /// A server with some ConfigMaps, one of which is damaged while no server runs.
-async fn world() -> World {
+async fn test() -> TestServer {
     let kv = Arc::new(Memory::new());
-    let first = World::on(kv.clone()).await;
+    let first = TestServer::on(kv.clone()).await;
     for name in ["a", "damaged", "z"] {
         first.http().post(CONFIGS, &config(name)).await.ok();
     }
     damage(&*kv, "/configmaps/default/damaged".into()).await;
-    World::on(kv).await
+    TestServer::on(kv).await
+}
+
+/// A Service that cannot be read may be one that is encrypted with a key that the server does not have.
+#[tokio::test]
+async fn nothing_of_a_service_that_cannot_be_read_is_given_to_another() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let service = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "type": "NodePort", "clusterIP": "10.96.7.7", "ports": [{"port": 80, "nodePort": 30_200}],
+        }})
+    };
+    let kv = Arc::new(Memory::new());
+    let first = TestServer::on(kv.clone()).await;
+    first.http().post(SERVICES, &service("lost")).await.ok();
+    first.server.stop().await;
+    damage(&*kv, "/services/default/lost".into()).await;
+    let test = TestServer::on(kv).await;
+    let refused = test.http().post(SERVICES, &service("other")).await;
+    assert_eq!(refused.refusal(), (422, "Invalid".to_owned()));
+    let message = refused.json()["message"].to_string();
+    assert!(message.contains("10.96.7.7") && message.contains("spec.ports[0].nodePort"), "{message}");
 }
 
 #[tokio::test]
 async fn a_damaged_object_is_an_error_by_name_and_left_out_of_lists() {
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     let path = format!("{CONFIGS}/damaged");
     let answer = http.get(&path).await;
     assert_eq!(answer.refusal(), (500, "StorageReadError".to_owned()));
@@ -49,8 +71,8 @@ async fn a_damaged_object_is_an_error_by_name_and_left_out_of_lists() {
 #[tokio::test]
 async fn a_damaged_object_is_removed_when_the_deletion_says_so() {
     const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential=true";
-    let world = world().await;
-    let http = world.http();
+    let test = test().await;
+    let http = test.http();
     let refused = http.delete(&format!("{CONFIGS}/damaged?{OPTION}&gracePeriodSeconds=0")).await;
     assert_eq!(refused.refusal(), (422, "Invalid".to_owned()));
     let refused = http.delete(&format!("{CONFIGS}/a?{OPTION}")).await;
@@ -58,28 +80,28 @@ async fn a_damaged_object_is_removed_when_the_deletion_says_so() {
     assert_eq!(http.delete(&format!("{CONFIGS}/damaged?{OPTION}")).await.ok()["status"], "Success");
     assert_eq!(http.get(&format!("{CONFIGS}/damaged")).await.code, 404);
     http.post(CONFIGS, &config("damaged")).await.ok();
-    assert_eq!(world.store.stats().unreadable, 0);
+    assert_eq!(test.store.stats().unreadable, 0);
 }
 
 #[tokio::test]
 async fn readiness_tells_of_damage_and_does_not_fail() {
-    let world = world().await;
-    let answer = world.http().get("/readyz?verbose").await;
+    let test = test().await;
+    let answer = test.http().get("/readyz?verbose").await;
     let text = String::from_utf8(answer.bytes.to_vec()).unwrap();
     assert_eq!(answer.code, 200, "{text}");
     let line = text.lines().find(|line| line.starts_with("[+]storage-integrity ok: 1 damaged entries")).unwrap();
     assert!(line.contains("configmaps at revision ") && !line.contains("default/damaged"), "{line}");
-    let sound = World::new().await;
+    let sound = TestServer::new().await;
     let text = String::from_utf8(sound.http().get("/readyz?verbose").await.bytes.to_vec()).unwrap();
     assert!(text.contains("[+]storage-integrity ok\n"), "{text}");
-    let metrics = String::from_utf8(world.http().get("/metrics").await.bytes.to_vec()).unwrap();
+    let metrics = String::from_utf8(test.http().get("/metrics").await.bytes.to_vec()).unwrap();
     assert!(metrics.contains("steersman_store_unreadable_entries 1\n"));
 }
 
 #[tokio::test]
 async fn the_server_starts_whatever_is_damaged_and_makes_its_own_objects_anew() {
     let kv = Arc::new(Memory::new());
-    let first = World::on(kv.clone()).await;
+    let first = TestServer::on(kv.clone()).await;
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let n_roles = first.http().get(roles).await.ok()["items"].as_array().unwrap().len();
     let keys: Vec<bytes::Bytes> = kv.read().await.unwrap().entries.into_iter().map(|entry| entry.key).collect();
@@ -87,7 +109,7 @@ async fn the_server_starts_whatever_is_damaged_and_makes_its_own_objects_anew() 
     for key in keys {
         damage(&*kv, key).await;
     }
-    let second = World::on(kv.clone()).await;
+    let second = TestServer::on(kv.clone()).await;
     assert_eq!(second.http().get(roles).await.ok()["items"].as_array().unwrap().len(), n_roles);
     for path in ["/api/v1/namespaces/default", "/api/v1/namespaces/default/services/kubernetes"] {
         second.http().get(path).await.ok();

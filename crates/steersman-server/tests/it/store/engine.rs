@@ -4,10 +4,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::Memory;
 use steersman_storage::kv::{
-    BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
+    Batch, BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
 };
 
 /// Runs before a transaction.
@@ -15,7 +16,9 @@ type Before = dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Syn
 
 /// The memory engine with a function before each transaction, and another one between its commit and its answer.
 pub(crate) struct Engine {
-    memory: Memory,
+    memory: Arc<Memory>,
+    /// How long each change takes to the watches, of an engine that several servers share.
+    lag: Option<Duration>,
     before: Box<Before>,
     after: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
     is_away: Arc<AtomicBool>,
@@ -26,11 +29,17 @@ impl Engine {
         before: impl Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync + 'static,
     ) -> Engine {
         Engine {
-            memory: Memory::new(),
+            memory: Arc::default(),
+            lag: None,
             before: Box::new(before),
             after: Box::new(|| Box::pin(async {})),
             is_away: Arc::default(),
         }
+    }
+
+    /// An engine over a memory that other servers share. Its watches lag behind by this time.
+    pub(crate) fn sharing(memory: Arc<Memory>, lag: Duration) -> Engine {
+        Engine { memory, lag: Some(lag), ..Engine::new(|_| Box::pin(async { Ok(()) })) }
     }
 
     /// The switch that makes the engine say that it cannot be reached.
@@ -54,7 +63,30 @@ pub(crate) fn says(txn: &Txn, part: &str) -> bool {
     txn.ops.iter().any(|op| matches!(op, Op::Put { value, .. } if String::from_utf8_lossy(value).contains(part)))
 }
 
+/// A watch whose changes come late. The clock of its tests is paused (`start_paused = true`).
+struct Lagging {
+    lag: Duration,
+    watch: Box<dyn Watch>,
+    next: Option<Batch>,
+}
+
+impl Watch for Lagging {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
+        Box::pin(async {
+            if self.next.is_none() {
+                self.next = Some(self.watch.next().await?);
+            }
+            tokio::time::sleep(self.lag).await;
+            Ok(self.next.take().unwrap())
+        })
+    }
+}
+
 impl Kv for Engine {
+    fn is_shared(&self) -> bool {
+        self.lag.is_some()
+    }
+
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         self.memory.revision()
     }
@@ -90,7 +122,11 @@ impl Kv for Engine {
     }
 
     fn watch(&self, after: Revision) -> Box<dyn Watch> {
-        self.memory.watch(after)
+        let watch = self.memory.watch(after);
+        match self.lag {
+            Some(lag) => Box::new(Lagging { lag, watch, next: None }),
+            None => watch,
+        }
     }
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {

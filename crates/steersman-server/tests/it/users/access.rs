@@ -1,6 +1,6 @@
 //! Authentication and authorization of requests, and the answers to refused ones.
 
-use crate::support::{Answer, CONFIGS, Http, World, config};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request};
@@ -20,8 +20,8 @@ fn get(path: &str) -> http::request::Builder {
 
 #[tokio::test]
 async fn nobody_comes_in_without_a_name() {
-    let world = World::new().await;
-    let door = Http(world.server.service());
+    let test = TestServer::new().await;
+    let door = Http(test.server.service());
     let empty = Empty::<Bytes>::new;
     for path in ["/api", "/version", CONFIGS, "/nonsense"] {
         assert_eq!(
@@ -39,20 +39,20 @@ async fn nobody_comes_in_without_a_name() {
 
 #[tokio::test]
 async fn a_request_cannot_say_who_it_is() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let with_peer = |path: &str| {
         let mut request = get(path).body(Empty::<Bytes>::new()).unwrap();
         request.extensions_mut().insert(Peer::new(User::master("intruder")));
         request
     };
-    assert_eq!(Http(world.server.service()).raw(with_peer(CONFIGS)).await.code, 401);
-    assert_eq!(world.http_as("bob").raw(with_peer(CONFIGS)).await.code, 403);
+    assert_eq!(Http(test.server.service()).raw(with_peer(CONFIGS)).await.code, 401);
+    assert_eq!(test.http_as("bob").raw(with_peer(CONFIGS)).await.code, 403);
 }
 
 #[tokio::test]
 async fn those_without_rights_see_what_is_served_and_no_more() {
-    let world = World::new().await;
-    let http = world.http_as("bob");
+    let test = TestServer::new().await;
+    let http = test.http_as("bob");
     for path in
         ["/api", "/api/v1", "/apis", "/apis/apps/v1", "/healthz", "/livez", "/readyz", "/version", "/openapi/v2"]
     {
@@ -78,28 +78,28 @@ async fn those_without_rights_see_what_is_served_and_no_more() {
         assert_eq!(http.send(method, &object, "application/json", "{}").await.code, 403);
     }
     assert_eq!(http.post("/api", &json!({})).await.code, 403);
-    assert_eq!(world.http().get(&object).await.code, 404);
+    assert_eq!(test.http().get(&object).await.code, 404);
 }
 
 #[tokio::test]
 async fn only_those_who_may_act_as_another() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let as_other = |path: &str, header: &'static str, value: &str| {
         get(path).header(header, value).body(Empty::<Bytes>::new()).unwrap()
     };
     let message = |answer: &Answer| answer.json()["message"].as_str().unwrap().to_owned();
     // An impersonated request has the rights of the other user.
-    let jane = world.http().raw(as_other(CONFIGS, "impersonate-user", "jane")).await;
+    let jane = test.http().raw(as_other(CONFIGS, "impersonate-user", "jane")).await;
     assert!(jane.code == 403 && message(&jane).contains("User \"jane\" cannot list"), "{jane:?}");
-    let bob = world.http_as("bob").raw(as_other("/api", "impersonate-user", "admin")).await;
+    let bob = test.http_as("bob").raw(as_other("/api", "impersonate-user", "admin")).await;
     assert!(bob.code == 403 && message(&bob).contains("User \"bob\" cannot impersonate"), "{bob:?}");
-    assert_eq!(world.http().raw(as_other(CONFIGS, "impersonate-group", "system:masters")).await.code, 400);
+    assert_eq!(test.http().raw(as_other(CONFIGS, "impersonate-group", "system:masters")).await.code, 400);
 }
 
 #[tokio::test]
 async fn methods_that_there_are_not_are_refused() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     for (method, path) in
         [(Method::OPTIONS, CONFIGS), (Method::PUT, CONFIGS), (Method::PATCH, CONFIGS), (Method::TRACE, CONFIGS)]
     {
@@ -141,19 +141,19 @@ async fn a_panic_in_the_middle_of_a_write_is_its_own_too() {
         assert!(!IS_BROKEN.load(Ordering::Relaxed), "the clock is broken");
         jiff::Timestamp::now()
     }
-    let world = World::at(clock).await;
+    let test = TestServer::at(clock).await;
     IS_BROKEN.store(true, Ordering::Relaxed);
     for _ in 0..250 {
-        assert_eq!(world.http().post(CONFIGS, &config("c")).await.refusal(), (500, "InternalError".to_owned()));
+        assert_eq!(test.http().post(CONFIGS, &config("c")).await.refusal(), (500, "InternalError".to_owned()));
     }
     IS_BROKEN.store(false, Ordering::Relaxed);
-    world.http().post(CONFIGS, &config("c")).await.ok();
+    test.http().post(CONFIGS, &config("c")).await.ok();
 }
 
 #[tokio::test]
 async fn a_panic_is_one_request_s_own() {
-    let world = World::with(steersman_storage::Options::default(), Authorization::Custom(Arc::new(Nervous))).await;
-    let http = world.http();
+    let test = TestServer::with(steersman_storage::Options::default(), Authorization::Custom(Arc::new(Nervous))).await;
+    let http = test.http();
     http.post(CONFIGS, &config("c")).await.ok();
     // More than the limit of requests in flight: each releases its permit.
     for _ in 0..250 {
@@ -166,10 +166,10 @@ async fn a_panic_is_one_request_s_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_waits_for_no_body() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let endless =
         http_body_util::StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>());
     let request = get(CONFIGS).body(endless).unwrap();
-    let answer = tokio::time::timeout(Duration::from_secs(1), world.http().raw(request)).await;
+    let answer = tokio::time::timeout(Duration::from_secs(1), test.http().raw(request)).await;
     assert_eq!(answer.unwrap().code, 200);
 }

@@ -1,6 +1,6 @@
 //! The audit log: the events of a request, and their content.
 
-use crate::support::{CONFIGS, Http, Options, World, allow_all, config, options};
+use crate::support::{CONFIGS, Http, Options, TestServer, allow_all, config, options};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::{Value, json};
@@ -36,14 +36,14 @@ impl Lines {
     }
 }
 
-async fn world(rules: &str, max: usize) -> (World, Arc<Lines>) {
+async fn test(rules: &str, max: usize) -> (TestServer, Arc<Lines>) {
     let lines = Arc::new(Lines { lines: Mutex::default(), max });
     let policy = Policy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}")).unwrap();
     let audit = Some(Audit::new(policy, lines.clone()));
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let world = World::of(store.clone(), Options { audit, ..options(&store, allow_all()) }).await;
+    let test = TestServer::of(store.clone(), Options { audit, ..options(&store, allow_all()) }).await;
     lines.taken();
-    (world, lines)
+    (test, lines)
 }
 
 fn stages(events: &[Value]) -> Vec<&str> {
@@ -52,10 +52,10 @@ fn stages(events: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn metadata_say_who_did_what_and_how_it_ended() {
-    let (world, lines) = world("rules: [{level: Metadata}]", 100).await;
+    let (test, lines) = test("rules: [{level: Metadata}]", 100).await;
     let from = Some([192, 0, 2, 7].into());
     let user = User::authenticated("alice", ["team".to_owned()]);
-    let http = Http(world.server.service_as(user).with_source(from));
+    let http = Http(test.server.service_as(user).with_source(from));
     let request = Request::get(format!("{CONFIGS}/none?pretty=1"))
         .header("user-agent", "kubectl/v1.36.0")
         .header("audit-id", "given")
@@ -88,8 +88,8 @@ async fn metadata_say_who_did_what_and_how_it_ended() {
 async fn bodies_are_logged_as_far_as_the_policy_says() {
     let rules = "omitStages: [RequestReceived]\nrules:\n- {level: Metadata, verbs: [create]}\n\
                  - {level: Request, verbs: [update]}\n- {level: RequestResponse, omitManagedFields: true}";
-    let (world, lines) = world(rules, 100).await;
-    let http = world.http();
+    let (test, lines) = test(rules, 100).await;
+    let http = test.http();
     let made = http.post(CONFIGS, &config("c")).await.ok();
     let created = lines.taken();
     // Only the body has the name, not the path.
@@ -123,13 +123,13 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_body_in_protobuf_is_logged_as_json() {
-    let (world, lines) = world("omitStages: [RequestReceived]\nrules: [{level: RequestResponse}]", 100).await;
+    let (test, lines) = test("omitStages: [RequestReceived]\nrules: [{level: RequestResponse}]", 100).await;
     let kind = field(1, &[field(1, b"v1"), field(2, b"ConfigMap")].concat());
     let object = field(2, &field(1, &field(1, b"c")));
     let body = [b"k8s\0".to_vec(), kind, object].concat();
     let media_type = "application/vnd.kubernetes.protobuf";
     let request = Request::post(CONFIGS).header("content-type", media_type).header("accept", media_type);
-    let answer = world.http().raw(request.body(http_body_util::Full::new(body.into())).unwrap()).await;
+    let answer = test.http().raw(request.body(http_body_util::Full::new(body.into())).unwrap()).await;
     assert_eq!((answer.code, answer.header("content-type")), (201, Some(media_type)));
     let event = lines.taken().pop().unwrap();
     assert_eq!((&event["objectRef"]["name"], &event["requestObject"]["kind"]), (&json!("c"), &json!("ConfigMap")));
@@ -138,8 +138,8 @@ async fn a_body_in_protobuf_is_logged_as_json() {
 
 #[tokio::test]
 async fn a_watch_is_logged_when_it_starts_and_when_it_ends() {
-    let (world, lines) = world("rules: [{level: RequestResponse}]", 100).await;
-    let watch = world.http().watch(CONFIGS).await;
+    let (test, lines) = test("rules: [{level: RequestResponse}]", 100).await;
+    let watch = test.http().watch(CONFIGS).await;
     let events = lines.taken();
     assert_eq!(stages(&events), ["RequestReceived", "ResponseStarted"]);
     assert_eq!(events[1]["responseStatus"]["code"], 200);
@@ -151,26 +151,26 @@ async fn a_watch_is_logged_when_it_starts_and_when_it_ends() {
 
 #[tokio::test]
 async fn impersonation_refusals_and_strangers_are_logged() {
-    let (world, lines) = world("rules: [{level: Metadata}]", 100).await;
+    let (test, lines) = test("rules: [{level: Metadata}]", 100).await;
     let request = Request::get("/version").header("impersonate-user", "jane").body(Empty::new()).unwrap();
-    assert_eq!(world.http().raw(request).await.code, 200);
+    assert_eq!(test.http().raw(request).await.code, 200);
     let event = lines.taken().pop().unwrap();
     assert_eq!((&event["user"]["username"], &event["impersonatedUser"]["username"]), (&json!("admin"), &json!("jane")));
     assert!(event.get("objectRef").is_none());
     let stranger = Request::get("/version").header("authorization", "Bearer wrong").body(Empty::new()).unwrap();
-    assert_eq!(Http(world.server.service()).raw(stranger).await.code, 401);
+    assert_eq!(Http(test.server.service()).raw(stranger).await.code, 401);
     let events = lines.taken();
     assert_eq!((stages(&events), &events[0]["responseStatus"]["code"]), (vec!["ResponseStarted"], &json!(401)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_client_goes_away_has_an_end_too() {
-    let (world, lines) = world("rules: [{level: Metadata}]", 100).await;
+    let (test, lines) = test("rules: [{level: Metadata}]", 100).await;
     let never = http_body_util::StreamBody::new(futures::stream::pending::<
         Result<http_body::Frame<bytes::Bytes>, std::convert::Infallible>,
     >());
     let request = Request::post(CONFIGS).header("content-type", "application/json").body(never).unwrap();
-    let Http(service) = world.http();
+    let Http(service) = test.http();
     assert!(tokio::time::timeout(Duration::from_secs(1), service.oneshot(request)).await.is_err());
     let events = lines.taken();
     assert_eq!(stages(&events), ["RequestReceived", "ResponseComplete"]);
@@ -179,8 +179,8 @@ async fn a_request_whose_client_goes_away_has_an_end_too() {
 
 #[tokio::test]
 async fn what_the_log_cannot_take_is_counted_and_holds_nobody_up() {
-    let (world, lines) = world("rules: [{level: None, nonResourceURLs: [/metrics]}, {level: Metadata}]", 3).await;
-    let http = world.http();
+    let (test, lines) = test("rules: [{level: None, nonResourceURLs: [/metrics]}, {level: Metadata}]", 3).await;
+    let http = test.http();
     for _ in 0..5 {
         assert_eq!(http.get("/version").await.code, 200);
     }
@@ -199,8 +199,8 @@ async fn what_the_log_cannot_take_is_counted_and_holds_nobody_up() {
 #[tokio::test]
 async fn bodies_of_answers_that_are_read_slowly_have_a_bounded_memory_and_are_left_out_beyond_it() {
     const RULES: &str = "rules: [{level: RequestResponse, verbs: [list]}, {level: None}]";
-    let (world, lines) = world(RULES, 100).await;
-    let http = world.http();
+    let (test, lines) = test(RULES, 100).await;
+    let http = test.http();
     for n in 0..9 {
         let object = json!({"metadata": {"name": format!("c{n}")}, "data": {"a": "x".repeat(900_000)}});
         http.post(CONFIGS, &object).await.ok();

@@ -1,6 +1,6 @@
 //! Certificate signing requests: who may approve and sign them.
 
-use crate::support::{World, text};
+use crate::support::{TestServer, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
@@ -44,33 +44,33 @@ impl Authorizer for OneApprover {
 
 #[tokio::test]
 async fn who_approves_or_signs_needs_the_verb_on_the_signer() {
-    let world = World::with(Default::default(), Authorization::Custom(Arc::new(OneApprover))).await;
-    let made = world.http_as("carol").post(REQUESTS, &request("a", "example.com/s", "devs")).await.ok();
+    let test = TestServer::with(Default::default(), Authorization::Custom(Arc::new(OneApprover))).await;
+    let made = test.http_as("carol").post(REQUESTS, &request("a", "example.com/s", "devs")).await.ok();
     assert_eq!(text(&made, "/spec/username"), "carol");
     let approval = json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}});
     let path = format!("{REQUESTS}/a/approval");
-    let refused = world.http_as("other").merge(&path, &approval).await;
+    let refused = test.http_as("other").merge(&path, &approval).await;
     let why = |verb: &str| {
         format!(
             "certificatesigningrequests.certificates.k8s.io \"a\" is forbidden: user not permitted to {verb} requests with signerName \"example.com/s\""
         )
     };
     assert_eq!((refused.code, text(&refused.json(), "/message")), (403, &*why("approve")));
-    let approved = world.http_as("approver").merge(&path, &approval).await.ok();
+    let approved = test.http_as("approver").merge(&path, &approval).await.ok();
     assert!(approved.pointer("/status/conditions/0/lastUpdateTime").is_some());
     let failed = json!({"status": {"conditions": [
         approved["status"]["conditions"][0], {"type": "Failed", "status": "True"},
     ]}});
-    let refused = world.http_as("approver").merge(&format!("{REQUESTS}/a/status"), &failed).await;
+    let refused = test.http_as("approver").merge(&format!("{REQUESTS}/a/status"), &failed).await;
     assert_eq!((refused.code, text(&refused.json(), "/message")), (403, &*why("sign")));
 }
 
 #[tokio::test]
 async fn nobody_gets_the_administrators_group_from_the_clients_signer() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let signer = "kubernetes.io/kube-apiserver-client";
-    let refused = world.http().post(REQUESTS, &request("a", signer, "system:masters")).await;
+    let refused = test.http().post(REQUESTS, &request("a", signer, "system:masters")).await;
     assert_eq!(refused.code, 403);
     assert!(text(&refused.json(), "/message").ends_with("signer with system:masters group is not allowed"));
-    world.http().post(REQUESTS, &request("b", signer, "developers")).await.ok();
+    test.http().post(REQUESTS, &request("b", signer, "developers")).await.ok();
 }

@@ -1,6 +1,6 @@
 //! Roles and bindings: what they allow to whom, when they take effect, and who may write them.
 
-use crate::support::{Answer, CONFIGS, Http, World, config, serve, text};
+use crate::support::{Answer, CONFIGS, Http, TestServer, config, serve, text};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman_server::authz::{Authorization, Mode};
@@ -34,21 +34,20 @@ fn message(answer: &Answer) -> String {
 }
 
 /// A user who may write roles and bindings, but has no other rights to give away.
-async fn may_write_access(world: &World, name: &str) -> Http {
+async fn may_write_access(test: &TestServer, name: &str) -> Http {
     let rules = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "get", "update", "patch"]}]);
-    world.http().post(&path("clusterroles"), &role("writes-access", rules)).await.ok();
-    world
-        .http()
+    test.http().post(&path("clusterroles"), &role("writes-access", rules)).await.ok();
+    test.http()
         .post(&path("clusterrolebindings"), &binding("writes-access", "ClusterRole", "writes-access", user(name)))
         .await
         .ok();
-    world.http_as(name)
+    test.http_as(name)
 }
 
 #[tokio::test]
 async fn a_grant_holds_from_the_answer_to_its_writer_until_the_answer_that_takes_it_away() {
-    let world = World::new().await;
-    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let test = TestServer::new().await;
+    let (admin, alice) = (test.http(), test.http_as("alice"));
     for _ in 0..20 {
         assert_eq!(alice.get(CONFIGS).await.code, 403);
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
@@ -72,8 +71,8 @@ async fn a_grant_holds_from_the_answer_to_its_writer_until_the_answer_that_takes
 
 #[tokio::test]
 async fn a_binding_is_for_users_groups_and_service_accounts() {
-    let world = World::new().await;
-    let admin = world.http();
+    let test = TestServer::new().await;
+    let admin = test.http();
     let subjects = json!([
         {"kind": "User", "name": "alice"},
         {"kind": "Group", "name": "team"},
@@ -81,7 +80,7 @@ async fn a_binding_is_for_users_groups_and_service_accounts() {
         {"kind": "ServiceAccount", "name": "robot", "namespace": "kube-system"},
     ]);
     admin.post(&path("rolebindings"), &binding("b", "ClusterRole", "view", subjects)).await.ok();
-    let code = async |user: User| Http(world.server.service_as(user)).get(CONFIGS).await.code;
+    let code = async |user: User| Http(test.server.service_as(user)).get(CONFIGS).await.code;
     let known = |name: &str, groups: &[&str]| User::authenticated(name, groups.iter().map(|group| (*group).to_owned()));
     for (user, want) in [
         (known("alice", &[]), 200),
@@ -100,8 +99,8 @@ async fn a_binding_is_for_users_groups_and_service_accounts() {
 
 #[tokio::test]
 async fn a_review_tells_by_which_binding_and_a_refusal_which_role_is_missing() {
-    let world = World::new().await;
-    let admin = world.http();
+    let test = TestServer::new().await;
+    let admin = test.http();
     let team = json!([{"kind": "User", "name": "bob"}, {"kind": "Group", "name": "team"}]);
     admin.post(&path("rolebindings"), &binding("b", "ClusterRole", "view", team)).await.ok();
     let review = json!({"spec": {"user": "alice", "groups": ["team"], "resourceAttributes":
@@ -111,25 +110,25 @@ async fn a_review_tells_by_which_binding_and_a_refusal_which_role_is_missing() {
     assert_eq!(reviewed["status"], json!({"allowed": true, "reason": want}));
 
     admin.post(&path("rolebindings"), &binding("dangling", "Role", "missing", user("alice"))).await.ok();
-    let refused = world.http_as("alice").get(CONFIGS).await;
+    let refused = test.http_as("alice").get(CONFIGS).await;
     assert!(
         message(&refused)
             .ends_with(r#"in the namespace "default": RBAC: role.rbac.authorization.k8s.io "missing" not found"#),
         "{refused:?}"
     );
     admin.post(&path("clusterrolebindings"), &binding("dangling", "ClusterRole", "none", user("alice"))).await.ok();
-    let refused = world.http_as("alice").get(CONFIGS).await;
+    let refused = test.http_as("alice").get(CONFIGS).await;
     let want = r#": RBAC: [clusterrole.rbac.authorization.k8s.io "none" not found, role.rbac.authorization.k8s.io "missing" not found]"#;
     assert!(message(&refused).ends_with(want), "{refused:?}");
     // If another binding allows the request, the missing role has no effect.
     admin.post(&path("rolebindings"), &binding("view", "ClusterRole", "view", user("alice"))).await.ok();
-    assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
+    assert_eq!(test.http_as("alice").get(CONFIGS).await.code, 200);
 }
 
 #[tokio::test]
 async fn nobody_grants_what_he_has_not() {
-    let world = World::new().await;
-    let alice = may_write_access(&world, "alice").await;
+    let test = TestServer::new().await;
+    let alice = may_write_access(&test, "alice").await;
     let pods = || json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
     let refused = alice.post(&path("roles"), &role("r", pods())).await;
     let want = "roles.rbac.authorization.k8s.io \"r\" is forbidden: user \"alice\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\"]}";
@@ -151,29 +150,29 @@ async fn nobody_grants_what_he_has_not() {
     assert_eq!(alice.post(&path("clusterrolebindings"), &to("cluster-admin")).await.code, 403);
     assert_eq!(alice.post(&path("rolebindings"), &to("no-such")).await.refusal(), (404, "NotFound".to_owned()));
     // He may grant rights that he has, in the namespace where he has them.
-    world.http().post(&path("rolebindings"), &binding("alice-views", "ClusterRole", "view", user("alice"))).await.ok();
+    test.http().post(&path("rolebindings"), &binding("alice-views", "ClusterRole", "view", user("alice"))).await.ok();
     alice.merge(&at, &json!({"rules": pods()})).await.ok();
     alice.post(&path("rolebindings"), &to("view")).await.ok();
     assert_eq!(alice.post(&path("clusterrolebindings"), &to("view")).await.code, 403);
     assert_eq!(alice.post(&format!("{RBAC}/namespaces/kube-system/roles"), &role("r", pods())).await.code, 403);
     // A role that grants more than he has may lose its finalizers and change its owners, and nothing else.
     let more = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
-    world.http().merge(&at, &json!({"rules": more, "metadata": {"finalizers": ["a.b/c"]}})).await.ok();
+    test.http().merge(&at, &json!({"rules": more, "metadata": {"finalizers": ["a.b/c"]}})).await.ok();
     assert_eq!(alice.merge(&at, &json!({"metadata": {"labels": {"a": "b"}}})).await.code, 403);
     alice.merge(&at, &json!({"metadata": {"finalizers": null}})).await.ok();
 }
 
 #[tokio::test]
 async fn escalate_and_bind_permit_it_for_the_role_that_they_name() {
-    let world = World::new().await;
-    let alice = may_write_access(&world, "alice").await;
+    let test = TestServer::new().await;
+    let alice = may_write_access(&test, "alice").await;
     let rules = json!([
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "resourceNames": ["known"], "verbs": ["escalate"]},
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": ["admin"], "verbs": ["bind"]},
     ]);
-    world.http().post(&path("roles"), &role("more", rules)).await.ok();
-    world.http().post(&path("rolebindings"), &binding("more", "Role", "more", user("alice"))).await.ok();
-    world.http().post(&path("roles"), &role("known", json!([]))).await.ok();
+    test.http().post(&path("roles"), &role("more", rules)).await.ok();
+    test.http().post(&path("rolebindings"), &binding("more", "Role", "more", user("alice"))).await.ok();
+    test.http().post(&path("roles"), &role("known", json!([]))).await.ok();
     let all = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
     alice.merge(&format!("{}/known", path("roles")), &all).await.ok();
     assert_eq!(alice.post(&path("roles"), &role("other", all["rules"].clone())).await.code, 403);
@@ -185,26 +184,26 @@ async fn escalate_and_bind_permit_it_for_the_role_that_they_name() {
 
 #[tokio::test]
 async fn only_a_full_administrator_aggregates() {
-    let world = World::new().await;
-    let alice = may_write_access(&world, "alice").await;
+    let test = TestServer::new().await;
+    let alice = may_write_access(&test, "alice").await;
     let mut aggregated = role("a", json!([]));
     aggregated["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
     let refused = alice.post(&path("clusterroles"), &aggregated).await;
     let want = "clusterroles.rbac.authorization.k8s.io \"a\" is forbidden: must have cluster-admin privileges to use the aggregationRule";
     assert_eq!((refused.code, message(&refused).as_str()), (403, want));
     // Nor may he turn an aggregated role into a plain one.
-    world.http().post(&path("clusterroles"), &aggregated).await.ok();
+    test.http().post(&path("clusterroles"), &aggregated).await.ok();
     let at = format!("{}/a", path("clusterroles"));
     assert_eq!(alice.merge(&at, &json!({"aggregationRule": null})).await.code, 403);
     let admin = binding("alice", "ClusterRole", "cluster-admin", user("alice"));
-    world.http().post(&path("clusterrolebindings"), &admin).await.ok();
+    test.http().post(&path("clusterrolebindings"), &admin).await.ok();
     alice.merge(&at, &json!({"aggregationRule": null})).await.ok();
 }
 
 #[tokio::test]
 async fn rules_that_combine_too_much_are_refused_at_once() {
-    let world = World::new().await;
-    let alice = may_write_access(&world, "alice").await;
+    let test = TestServer::new().await;
+    let alice = may_write_access(&test, "alice").await;
     let many: Vec<String> = (0..1000).map(|n| format!("r{n}")).collect();
     let rules = json!([{"apiGroups": many, "resources": many, "verbs": many}]);
     let refused = alice.post(&path("roles"), &role("r", rules)).await;
@@ -213,8 +212,8 @@ async fn rules_that_combine_too_much_are_refused_at_once() {
 
 #[tokio::test]
 async fn an_aggregated_role_follows_those_that_it_selects() {
-    let world = World::new().await;
-    let admin = world.http();
+    let test = TestServer::new().await;
+    let admin = test.http();
     let with_label = |name: &str, label: &str, resource: &str| {
         let mut role = role(name, json!([{"apiGroups": ["x.y"], "resources": [resource], "verbs": ["get"]}]));
         role["metadata"]["labels"] = json!({ label: "true" });
@@ -290,15 +289,16 @@ async fn the_roles_of_the_system_are_there_from_the_start_and_mended_at_the_next
 
 #[tokio::test]
 async fn authorizers_are_asked_in_turn_and_members_of_masters_before_all() {
-    let world_of =
-        async |modes: Vec<Mode>| World::with(steersman_storage::Options::default(), Authorization::Modes(modes)).await;
-    let world = world_of(vec![Mode::AlwaysDeny]).await;
-    assert_eq!(world.http().get(CONFIGS).await.code, 200);
-    let refused = world.http_as("alice").get(CONFIGS).await;
+    let world_of = async |modes: Vec<Mode>| {
+        TestServer::with(steersman_storage::Options::default(), Authorization::Modes(modes)).await
+    };
+    let test = world_of(vec![Mode::AlwaysDeny]).await;
+    assert_eq!(test.http().get(CONFIGS).await.code, 200);
+    let refused = test.http_as("alice").get(CONFIGS).await;
     assert!(message(&refused).ends_with("in the namespace \"default\": Everything is forbidden."), "{refused:?}");
-    let world = world_of(vec![Mode::Rbac, Mode::AlwaysAllow]).await;
-    assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
-    let world = world_of(vec![Mode::Rbac, Mode::AlwaysDeny]).await;
-    assert_eq!(world.http_as("alice").get("/version").await.code, 200);
-    assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 403);
+    let test = world_of(vec![Mode::Rbac, Mode::AlwaysAllow]).await;
+    assert_eq!(test.http_as("alice").get(CONFIGS).await.code, 200);
+    let test = world_of(vec![Mode::Rbac, Mode::AlwaysDeny]).await;
+    assert_eq!(test.http_as("alice").get("/version").await.code, 200);
+    assert_eq!(test.http_as("alice").get(CONFIGS).await.code, 403);
 }

@@ -1,6 +1,6 @@
 //! Tokens of service accounts: requested, used, reviewed.
 
-use crate::support::{Http, World};
+use crate::support::{Http, TestServer};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::{Method, Request};
@@ -24,20 +24,20 @@ async fn token(http: &Http, spec: Value) -> Value {
     answer.ok()
 }
 
-async fn whoami(world: &World, token: &str) -> (u16, Value) {
+async fn whoami(test: &TestServer, token: &str) -> (u16, Value) {
     let request = Request::builder()
         .method(Method::POST)
         .uri(WHOAMI)
         .header("content-type", "application/json")
         .header("authorization", format!("Bearer {token}"));
-    let answer = Http(world.server.service()).raw(request.body(Full::from("{}")).unwrap()).await;
+    let answer = Http(test.server.service()).raw(request.body(Full::from("{}")).unwrap()).await;
     (answer.code, answer.json()["status"]["userInfo"].clone())
 }
 
 #[tokio::test]
 async fn an_account_signs_in_with_the_token_it_was_given() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     account(&http, "sa").await;
     let issued = token(&http, json!({})).await;
     assert_eq!(issued["metadata"]["name"], "sa");
@@ -48,7 +48,7 @@ async fn an_account_signs_in_with_the_token_it_was_given() {
         json!({"audiences": ["https://kubernetes.default.svc"], "boundObjectRef": null, "expirationSeconds": 3600})
     );
     let text = issued["status"]["token"].as_str().unwrap();
-    let (code, user) = whoami(&world, text).await;
+    let (code, user) = whoami(&test, text).await;
     assert_eq!((code, &user["username"]), (201, &json!("system:serviceaccount:default:sa")));
     assert_eq!(
         user["groups"],
@@ -68,13 +68,13 @@ async fn an_account_signs_in_with_the_token_it_was_given() {
     assert_eq!(http.post(REVIEWS, &json!({"spec": {}})).await.code, 400);
 
     http.send(Method::DELETE, &format!("{ACCOUNTS}/sa"), "application/json", "").await;
-    assert_eq!(whoami(&world, text).await.0, 401, "at once");
+    assert_eq!(whoami(&test, text).await.0, 401, "at once");
 }
 
 #[tokio::test]
 async fn a_token_is_bound_to_an_object_that_is_there() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     account(&http, "sa").await;
     let ask = async |reference: Value| {
         let body = json!({"spec": {"boundObjectRef": reference}});
@@ -110,8 +110,8 @@ async fn secret_until(http: &Http, name: &str, is_wanted: impl Fn(&Value) -> boo
 async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
     let token_secrets = Some(TokenSecrets { ca: Some("a CA".to_owned()) });
     let service_accounts = ServiceAccountOptions { token_secrets, ..ServiceAccountOptions::default() };
-    let world = World::authenticating(authn::Options { service_accounts, ..authn::Options::default() }).await;
-    let http = world.http();
+    let test = TestServer::authenticating(authn::Options { service_accounts, ..authn::Options::default() }).await;
+    let http = test.http();
     account(&http, "sa").await;
     let secret = |name: &str, account: &str| {
         json!({
@@ -130,7 +130,7 @@ async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
     let uid = http.get(&format!("{ACCOUNTS}/sa")).await.json()["metadata"]["uid"].clone();
     assert_eq!(filled["metadata"]["annotations"]["kubernetes.io/service-account.uid"], uid);
     let old = text("token");
-    let (code, user) = whoami(&world, &old).await;
+    let (code, user) = whoami(&test, &old).await;
     assert_eq!((code, &user["username"], &user["uid"]), (201, &json!("system:serviceaccount:default:sa"), &uid));
 
     // A removed token is set again.
@@ -145,7 +145,7 @@ async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
     };
     gone("nobodys").await;
     http.delete(&format!("{ACCOUNTS}/sa")).await.ok();
-    assert_eq!(whoami(&world, &old).await.0, 401);
+    assert_eq!(whoami(&test, &old).await.0, 401);
     gone("t").await;
 }
 
@@ -153,8 +153,8 @@ async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
 async fn the_use_of_a_token_in_a_secret_is_recorded_and_one_that_is_marked_as_invalid_is_refused() {
     let token_secrets = Some(TokenSecrets::default());
     let service_accounts = ServiceAccountOptions { token_secrets, ..ServiceAccountOptions::default() };
-    let world = World::authenticating(authn::Options { service_accounts, ..authn::Options::default() }).await;
-    let http = world.http();
+    let test = TestServer::authenticating(authn::Options { service_accounts, ..authn::Options::default() }).await;
+    let http = test.http();
     account(&http, "sa").await;
     let annotations = json!({"kubernetes.io/service-account.name": "sa"});
     let secret = json!({
@@ -166,7 +166,7 @@ async fn the_use_of_a_token_in_a_secret_is_recorded_and_one_that_is_marked_as_in
     let token = String::from_utf8(STANDARD.decode(filled["data"]["token"].as_str().unwrap()).unwrap()).unwrap();
     let used = async || {
         let request = Request::get("/api").header("authorization", format!("Bearer {token}"));
-        Http(world.server.service()).raw(request.body(Full::<bytes::Bytes>::default()).unwrap()).await
+        Http(test.server.service()).raw(request.body(Full::<bytes::Bytes>::default()).unwrap()).await
     };
     let answer = used().await;
     assert_eq!((answer.code, answer.header("warning")), (200, None), "somebody made the Secret by hand");
@@ -196,8 +196,8 @@ async fn the_use_of_a_token_in_a_secret_is_recorded_and_one_that_is_marked_as_in
 
 #[tokio::test]
 async fn the_keys_of_the_issuer_are_published_and_verify_its_tokens() {
-    let world = World::new().await;
-    let http = world.http();
+    let test = TestServer::new().await;
+    let http = test.http();
     account(&http, "sa").await;
     let configuration = http.get("/.well-known/openid-configuration").await;
     assert_eq!(configuration.headers["cache-control"], "public, max-age=3600");
@@ -222,5 +222,5 @@ async fn the_keys_of_the_issuer_are_published_and_verify_its_tokens() {
     ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, point)
         .verify(signed.as_bytes(), &bytes(&json!(signature)))
         .unwrap();
-    assert_eq!(world.http_as("alice").get("/openid/v1/jwks").await.code, 403);
+    assert_eq!(test.http_as("alice").get("/openid/v1/jwks").await.code, 403);
 }

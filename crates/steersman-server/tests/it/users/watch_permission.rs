@@ -1,6 +1,6 @@
 //! Open watches of users who lose the permission for them.
 
-use crate::support::{CONFIGS, Watch, World, config, options, text};
+use crate::support::{CONFIGS, TestServer, Watch, config, options, text};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
 
 /// A server with a role `reads` about ConfigMaps, of which there is one.
-async fn world(watch_authorization: WatchAuthorization, authorization: Authorization) -> World {
+async fn test(watch_authorization: WatchAuthorization, authorization: Authorization) -> TestServer {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let options = Options { watch_authorization, ..options(&store, authorization) };
-    let world = World::of(store, options).await;
+    let test = TestServer::of(store, options).await;
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
-    world.http().post(&format!("{RBAC}/roles"), &json!({"metadata": {"name": "reads"}, "rules": rules})).await.ok();
-    world.http().post(CONFIGS, &config("first")).await.ok();
-    world
+    test.http().post(&format!("{RBAC}/roles"), &json!({"metadata": {"name": "reads"}, "rules": rules})).await.ok();
+    test.http().post(CONFIGS, &config("first")).await.ok();
+    test
 }
 
 fn binding(name: &str, user: &str) -> Value {
@@ -43,13 +43,13 @@ async fn added(watch: &mut Watch, name: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_with_a_403_when_the_binding_of_its_user_is_deleted() {
-    let world = world(WatchAuthorization::WhileOpen, Authorization::default()).await;
-    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let test = test(WatchAuthorization::WhileOpen, Authorization::default()).await;
+    let (admin, alice) = (test.http(), test.http_as("alice"));
     let bindings = format!("{RBAC}/rolebindings");
     for (name, user) in [("alice", "alice"), ("twice", "alice"), ("bob", "bob")] {
         admin.post(&bindings, &binding(name, user)).await.ok();
     }
-    let (mut watch, mut of_bob) = (alice.watch(CONFIGS).await, world.http_as("bob").watch(CONFIGS).await);
+    let (mut watch, mut of_bob) = (alice.watch(CONFIGS).await, test.http_as("bob").watch(CONFIGS).await);
     added(&mut watch, "first").await;
     admin.delete(&format!("{bindings}/twice")).await.ok();
     admin.post(CONFIGS, &config("before")).await.ok();
@@ -73,8 +73,8 @@ async fn a_watch_ends_with_a_403_when_the_binding_of_its_user_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_option_a_watch_outlives_the_permission_as_in_kube_apiserver() {
-    let world = world(WatchAuthorization::AtStart, Authorization::default()).await;
-    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let test = test(WatchAuthorization::AtStart, Authorization::default()).await;
+    let (admin, alice) = (test.http(), test.http_as("alice"));
     admin.post(&format!("{RBAC}/rolebindings"), &binding("alice", "alice")).await.ok();
     let mut watch = alice.watch(&format!("{CONFIGS}?timeoutSeconds=600")).await;
     added(&mut watch, "first").await;
@@ -87,8 +87,8 @@ async fn without_the_option_a_watch_outlives_the_permission_as_in_kube_apiserver
 
 #[tokio::test(start_paused = true)]
 async fn a_node_s_watch_ends_with_the_pod_that_it_is_for() {
-    let world = world(WatchAuthorization::WhileOpen, Authorization::default()).await;
-    let admin = world.http();
+    let test = test(WatchAuthorization::WhileOpen, Authorization::default()).await;
+    let admin = test.http();
     admin.post(CONFIGS, &config("c")).await.ok();
     admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.ok();
     let volumes = json!([{"name": "v", "configMap": {"name": "c"}}]);
@@ -97,7 +97,7 @@ async fn a_node_s_watch_ends_with_the_pod_that_it_is_for() {
     admin.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();
     admin.post(pods, &json!({"metadata": {"name": "p"}, "spec": spec})).await.ok();
 
-    let node = world.http_of(User::authenticated("system:node:n", ["system:nodes".to_owned()]));
+    let node = test.http_of(User::authenticated("system:node:n", ["system:nodes".to_owned()]));
     let path = format!("{CONFIGS}?fieldSelector=metadata.name%3Dc");
     while node.get(&path).await.code != 200 {
         // The node authorizer learns of a Pod a moment after its write.
@@ -131,8 +131,8 @@ impl Authorizer for Told {
 async fn an_authorizer_that_says_nothing_of_its_changes_is_asked_within_a_minute_and_one_that_fails_takes_nothing_away()
 {
     let told = Arc::new(Told(Mutex::new(Verdict::ALLOW)));
-    let world = world(WatchAuthorization::WhileOpen, Authorization::Custom(told.clone())).await;
-    let mut watch = world.http_as("alice").watch(CONFIGS).await;
+    let test = test(WatchAuthorization::WhileOpen, Authorization::Custom(told.clone())).await;
+    let mut watch = test.http_as("alice").watch(CONFIGS).await;
     added(&mut watch, "first").await;
     let tell = |verdict: Verdict| *told.0.lock().unwrap() = verdict;
 

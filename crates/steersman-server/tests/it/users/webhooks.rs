@@ -1,6 +1,6 @@
 //! Webhooks that authorize, authenticate, and receive audit logs: a real TLS server, and the effects of its answers.
 
-use crate::support::{CONFIGS, Options, World, allow_all, options, text};
+use crate::support::{CONFIGS, Options, TestServer, allow_all, options, text};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -138,19 +138,19 @@ impl Hook {
     }
 
     /// A server whose audit log goes to the webhook.
-    async fn audited(&self, settings: audit::webhook::Settings) -> (World, Arc<audit::webhook::Webhook>, Sender) {
+    async fn audited(&self, settings: audit::webhook::Settings) -> (TestServer, Arc<audit::webhook::Webhook>, Sender) {
         let (sink, sender) = audit::webhook::Webhook::start(self.client(), settings);
         let sink = Arc::new(sink);
         let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
         let audit = Some(Audit::new(Policy::parse(policy).unwrap(), sink.clone()));
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-        let world = World::of(store.clone(), Options { audit, ..options(&store, allow_all()) }).await;
-        (world, sink, sender)
+        let test = TestServer::of(store.clone(), Options { audit, ..options(&store, allow_all()) }).await;
+        (test, sink, sender)
     }
 
-    async fn world(&self, before: Option<Mode>, settings: WebhookSettings) -> World {
+    async fn test(&self, before: Option<Mode>, settings: WebhookSettings) -> TestServer {
         let modes = before.into_iter().chain([self.mode(settings)]).collect();
-        World::with(steersman_storage::Options::default(), Authorization::Modes(modes)).await
+        TestServer::with(steersman_storage::Options::default(), Authorization::Modes(modes)).await
     }
 
     fn n_asked(&self) -> usize {
@@ -176,23 +176,22 @@ fn by_name(review: &Value) -> Response<String> {
 #[tokio::test]
 async fn a_webhook_is_asked_in_turn_and_its_verdict_is_remembered() {
     let hook = Hook::start(by_name).await;
-    let world = hook.world(Some(Mode::Rbac), WebhookSettings::default()).await;
+    let test = hook.test(Some(Mode::Rbac), WebhookSettings::default()).await;
     // The webhook is not asked: roles and bindings allow the path to all, and masters may do everything.
-    assert_eq!(world.http_as("bob").get("/version").await.code, 200);
-    assert_eq!(world.http().get(CONFIGS).await.code, 200);
+    assert_eq!(test.http_as("bob").get("/version").await.code, 200);
+    assert_eq!(test.http().get(CONFIGS).await.code, 200);
     assert_eq!(hook.n_asked(), 0);
     for _ in 0..2 {
         assert_eq!(
-            world
-                .http_as("alice")
+            test.http_as("alice")
                 .get(&format!("{CONFIGS}?fieldSelector=metadata.name%21%3Da&labelSelector=b+in+(c,d),e"))
                 .await
                 .code,
             200
         );
-        let bob = world.http_as("bob").get(CONFIGS).await;
+        let bob = test.http_as("bob").get(CONFIGS).await;
         assert!(text(&bob.json(), "/message").ends_with("in the namespace \"default\": it is bob"), "{bob:?}");
-        let carol = world.http_as("carol").get("/metrics").await;
+        let carol = test.http_as("carol").get("/metrics").await;
         assert!(text(&carol.json(), "/message").ends_with("cannot get path \"/metrics\": who is it?"), "{carol:?}");
     }
     let asked = hook.asked.lock().unwrap().clone();
@@ -223,9 +222,9 @@ async fn nothing_is_remembered_for_no_time_and_the_older_review_has_its_own_name
         version: ReviewVersion::V1Beta1,
         ..WebhookSettings::default()
     };
-    let world = hook.world(None, settings).await;
+    let test = hook.test(None, settings).await;
     for _ in 0..2 {
-        assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
+        assert_eq!(test.http_as("alice").get(CONFIGS).await.code, 200);
     }
     let asked = hook.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 2);
@@ -245,16 +244,16 @@ async fn a_webhook_that_fails_has_no_opinion_unless_it_must_deny() {
         [(FailurePolicy::NoOpinion, false, 200), (FailurePolicy::Deny, true, 500)]
     {
         let settings = || WebhookSettings { failure_policy, ..WebhookSettings::default() };
-        let world = hook.world(None, settings()).await;
-        assert_eq!(world.http_as("alice").get(CONFIGS).await.refusal(), (500, "InternalError".to_owned()));
-        let reviewed = world.http().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.ok();
+        let test = hook.test(None, settings()).await;
+        assert_eq!(test.http_as("alice").get(CONFIGS).await.refusal(), (500, "InternalError".to_owned()));
+        let reviewed = test.http().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.ok();
         let status = &reviewed["status"];
         assert_eq!((&status["allowed"], status["denied"] == true), (&json!(false), is_denied));
         assert!(text(status, "/evaluationError").contains("answers no SubjectAccessReview"), "{status}");
         // If the webhook has no opinion, the next authorizer is asked.
         let modes = Authorization::Modes(vec![hook.mode(settings()), Mode::AlwaysAllow]);
-        let world = World::with(steersman_storage::Options::default(), modes).await;
-        assert_eq!(world.http_as("alice").get(CONFIGS).await.code, then_allowed);
+        let test = TestServer::with(steersman_storage::Options::default(), modes).await;
+        assert_eq!(test.http_as("alice").get(CONFIGS).await.code, then_allowed);
     }
 }
 
@@ -268,8 +267,8 @@ async fn a_webhook_that_is_busy_is_asked_again() {
         Response::builder().status(429).body("later".to_owned()).unwrap()
     }
     let hook = Hook::start(busy_once).await;
-    let world = hook.world(None, WebhookSettings::default()).await;
-    assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
+    let test = hook.test(None, WebhookSettings::default()).await;
+    assert_eq!(test.http_as("alice").get(CONFIGS).await.code, 200);
     assert_eq!(hook.n_asked(), 2);
 }
 
@@ -316,10 +315,10 @@ async fn what_a_webhook_says_of_a_token_is_remembered_unless_it_failed() {
     }
     let hook = Hook::start(knows).await;
     let webhook = authn::Webhook::new(hook.client(), authn::WebhookSettings::default());
-    let world = World::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
+    let test = TestServer::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
     let review = async |token: &str| {
         let review = json!({"spec": {"token": token}});
-        world.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
+        test.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
     };
     for _ in 0..2 {
         assert_eq!(review("jane").await["user"]["username"], "jane");
@@ -342,10 +341,10 @@ async fn what_a_webhook_says_of_a_token_counts_for_no_other_token() {
     }
     let hook = Hook::start(knows).await;
     let webhook = authn::Webhook::new(hook.client(), authn::WebhookSettings::default());
-    let world = World::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
+    let test = TestServer::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
     let review = async |token: &str, audiences: &[&str]| {
         let review = json!({"spec": {"token": token, "audiences": audiences}});
-        world.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
+        test.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
     };
     assert_eq!(review("jane", &["vault", "other"]).await["audiences"], json!(["vault"]));
     assert_eq!(review("jane vault", &["other"]).await["authenticated"], Value::Null);
@@ -354,9 +353,9 @@ async fn what_a_webhook_says_of_a_token_counts_for_no_other_token() {
 #[tokio::test]
 async fn audit_events_are_sent_in_lists() {
     let hook = Hook::start(|_| Response::new(String::new())).await;
-    let (world, sink, sender) = hook.audited(audit::webhook::Settings::default()).await;
+    let (test, sink, sender) = hook.audited(audit::webhook::Settings::default()).await;
     for name in ["a", "b"] {
-        assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/{name}")).await.code, 404);
+        assert_eq!(test.http_as("alice").get(&format!("{CONFIGS}/{name}")).await.code, 404);
     }
     assert_eq!(hook.n_asked(), 0, "events wait for others");
     sender.close().await;
@@ -377,8 +376,8 @@ async fn audit_events_are_sent_in_lists() {
 async fn a_full_batch_is_sent_at_once() {
     let hook = Hook::start(|_| Response::new(String::new())).await;
     let settings = audit::webhook::Settings { batch_max_size: 2, ..audit::webhook::Settings::default() };
-    let (world, _, sender) = hook.audited(settings).await;
-    assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
+    let (test, _, sender) = hook.audited(settings).await;
+    assert_eq!(test.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
     while hook.n_asked() == 0 {
         tokio::task::yield_now().await;
     }
@@ -390,8 +389,8 @@ async fn a_full_batch_is_sent_at_once() {
 async fn a_request_waits_for_an_audit_webhook_that_blocks() {
     let hook = Hook::start(|_| Response::new(String::new())).await;
     let settings = audit::webhook::Settings { is_blocking: true, ..audit::webhook::Settings::default() };
-    let (world, _, _sender) = hook.audited(settings).await;
-    assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
+    let (test, _, _sender) = hook.audited(settings).await;
+    assert_eq!(test.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
     assert_eq!(hook.n_asked(), 2, "each stage was sent before the answer");
 }
 
@@ -399,10 +398,10 @@ async fn a_request_waits_for_an_audit_webhook_that_blocks() {
 async fn a_client_that_goes_away_while_the_audit_webhook_is_called_takes_no_event_with_it() {
     let hook = Hook::start(|_| Response::new(String::new())).await;
     let settings = audit::webhook::Settings { is_blocking: true, ..audit::webhook::Settings::default() };
-    let (world, _, sender) = hook.audited(settings).await;
+    let (test, _, sender) = hook.audited(settings).await;
     const N_REQUESTS: usize = 100;
     for n_polls in 0..N_REQUESTS {
-        let (http, path) = (world.http_as("alice"), format!("{CONFIGS}/a{n_polls}"));
+        let (http, path) = (test.http_as("alice"), format!("{CONFIGS}/a{n_polls}"));
         let mut request = std::pin::pin!(http.get(&path));
         // Each client disconnects a little later than the one before.
         for _ in 0..=n_polls {
@@ -430,14 +429,14 @@ async fn a_client_that_goes_away_while_the_audit_webhook_is_called_takes_no_even
 async fn requests_are_answered_though_the_audit_webhook_fails() {
     let hook = Hook::start(|_| Response::builder().status(400).body("no".to_owned()).unwrap()).await;
     let settings = audit::webhook::Settings { buffer_size: 3, ..audit::webhook::Settings::default() };
-    let (world, sink, sender) = hook.audited(settings).await;
+    let (test, sink, sender) = hook.audited(settings).await;
     let metric = async || {
-        let metrics = world.http().get("/metrics").await.body_text();
+        let metrics = test.http().get("/metrics").await.body_text();
         let line = metrics.lines().find(|line| line.starts_with("apiserver_audit_error_total"));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap()
     };
     for _ in 0..8 {
-        assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
+        assert_eq!(test.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
     }
     assert!(metric().await > 0, "what finds no room is counted");
     sender.close().await;

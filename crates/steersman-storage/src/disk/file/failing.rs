@@ -187,7 +187,7 @@ async fn a_check_names_what_is_in_a_block_that_cannot_be_read() {
     let unreadable = Arc::new(Mutex::new(unreadable));
     let storage = |path: &Path| Ok(Failing::storage(path, &unreadable));
     let mut n_read = 0;
-    let report = check::check_on(scratch.path(), |_| n_read += 1, storage).unwrap();
+    let report = check::read_on(scratch.path(), |_| (), |(), _| n_read += 1, storage).unwrap().0;
     assert_eq!(n_read, made.entries.len() - 1);
     assert_eq!((&*report.damaged[0].key, report.damaged.len()), (&b"large"[..], 1));
     let fault = &report.faults[0];

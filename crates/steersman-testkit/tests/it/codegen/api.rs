@@ -55,13 +55,13 @@ pub mod v1 {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
         pub ships: Vec<Ship>,
-        /// What it is steered by, as a whole.
+        /// The steering gear, as a whole.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         #[x_kube(merge_strategy = MapMerge::Atomic)]
         pub orders: BTreeMap<String, String>,
     }
 
-    /// What became of the fleet.
+    /// The fate of the fleet.
     #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
     #[serde(rename_all = "camelCase")]
     pub struct FleetStatus {
@@ -110,7 +110,7 @@ pub struct Ship {
     /// How many guns it has.
     #[serde(default)]
     pub guns: u8,
-    /// Who commands it.
+    /// The commander.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub captain: Option<String>,
 }

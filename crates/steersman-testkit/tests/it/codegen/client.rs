@@ -9,7 +9,7 @@ pub mod sea_v1beta1;
 
 use steersman::InformerFactory;
 
-/// What a client can do with the kinds of these groups.
+/// The operations of a client on the kinds of these groups.
 pub trait Clientset {
     /// Clients of sea.example.com/v1.
     fn sea_v1(&self) -> sea_v1::Clients;

@@ -23,7 +23,7 @@ const KEYS: usize = 60;
 
 /// The work of the replicas, seen from outside.
 #[derive(Default)]
-struct World {
+struct Observer {
     /// The replica that is working on each key.
     busy: BTreeMap<ObjectKey, usize>,
     /// The replica that last began work on each key, and when.
@@ -35,42 +35,42 @@ struct World {
     n_cut_off: usize,
 }
 
-type Shared = Arc<Mutex<World>>;
+type Shared = Arc<Mutex<Observer>>;
 
 /// One reconcile, until it is dropped.
 struct Busy<'a> {
     key: ObjectKey,
     replica: usize,
     is_done: bool,
-    world: &'a Shared,
+    observer: &'a Shared,
 }
 
 impl<'a> Busy<'a> {
-    fn begin(key: ObjectKey, replica: usize, world: &'a Shared) -> Self {
-        let mut guard = world.lock();
+    fn begin(key: ObjectKey, replica: usize, observer: &'a Shared) -> Self {
+        let mut guard = observer.lock();
         if let Some(other) = guard.busy.insert(key.clone(), replica) {
             let violation = format!("{key} is in {other} and in {replica}");
             guard.violations.push(violation);
         }
         guard.last.insert(key.clone(), (replica, Instant::now()));
         drop(guard);
-        Self { key, replica, is_done: false, world }
+        Self { key, replica, is_done: false, observer }
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        let mut world = self.world.lock();
-        if world.busy.get(&self.key) == Some(&self.replica) {
-            world.busy.remove(&self.key);
+        let mut observer = self.observer.lock();
+        if observer.busy.get(&self.key) == Some(&self.replica) {
+            observer.busy.remove(&self.key);
         }
-        world.n_cut_off += usize::from(!self.is_done);
+        observer.n_cut_off += usize::from(!self.is_done);
     }
 }
 
-async fn reconcile(key: ObjectKey, (replica, world): &(usize, Shared)) -> Result<Action, Infallible> {
-    let takes = world.lock().takes;
-    let mut busy = Busy::begin(key, *replica, world);
+async fn reconcile(key: ObjectKey, (replica, observer): &(usize, Shared)) -> Result<Action, Infallible> {
+    let takes = observer.lock().takes;
+    let mut busy = Busy::begin(key, *replica, observer);
     sleep(takes).await;
     busy.is_done = true;
     Ok(Action::RequeueAfter(Duration::from_secs(1)))
@@ -85,7 +85,7 @@ struct Replica {
 
 struct Rig {
     plane: ControlPlane,
-    world: Shared,
+    observer: Shared,
     replicas: BTreeMap<usize, Replica>,
 }
 
@@ -96,13 +96,13 @@ impl Rig {
         for number in 0..KEYS {
             configs.create(&PostParams::default(), &config(&format!("c{number}"))).await.unwrap();
         }
-        let world = World { takes: Duration::from_millis(300), ..World::default() };
-        Self { plane, world: Arc::new(Mutex::new(world)), replicas: BTreeMap::new() }
+        let observer = Observer { takes: Duration::from_millis(300), ..Observer::default() };
+        Self { plane, observer: Arc::new(Mutex::new(observer)), replicas: BTreeMap::new() }
     }
 
     fn start(&mut self, number: usize) {
         let line = Line::new(&self.plane);
-        let context = (number, Arc::clone(&self.world));
+        let context = (number, Arc::clone(&self.observer));
         let options = ShardOptions::new("operator", "kube-system")
             .identity(format!("replica-{number}"))
             .handover(Duration::from_secs(5));
@@ -126,9 +126,9 @@ impl Rig {
 
     /// The replica that worked on each key in the last three seconds, if every key was worked on.
     fn owners(&self) -> Option<BTreeMap<ObjectKey, usize>> {
-        let world = self.world.lock();
+        let observer = self.observer.lock();
         let now = Instant::now();
-        let recent = world.last.iter().filter(|(_, (_, at))| now - *at < Duration::from_secs(3));
+        let recent = observer.last.iter().filter(|(_, (_, at))| now - *at < Duration::from_secs(3));
         let owners: BTreeMap<ObjectKey, usize> = recent.map(|(key, (replica, _))| (key.clone(), *replica)).collect();
         (owners.len() == KEYS).then_some(owners)
     }
@@ -156,7 +156,7 @@ impl Rig {
 
     #[track_caller]
     fn check(&self) {
-        assert_eq!(self.world.lock().violations, [""; 0]);
+        assert_eq!(self.observer.lock().violations, [""; 0]);
     }
 
     async fn leases(&self) -> Vec<(String, String)> {
@@ -204,7 +204,7 @@ async fn replicas_come_and_go_and_every_key_is_in_one_of_them_and_never_in_two()
     sleep(Duration::from_secs(180)).await;
     let holders: Vec<String> = rig.leases().await.into_iter().map(|(_, holder)| holder).collect();
     assert_eq!(holders.len(), 2, "the Leases of those who left long ago are gone: {holders:?}");
-    assert_eq!(rig.world.lock().n_cut_off, 0);
+    assert_eq!(rig.observer.lock().n_cut_off, 0);
     rig.check();
 }
 
@@ -218,16 +218,16 @@ async fn the_keys_of_a_replica_that_dies_move_when_its_lease_has_run_out() {
     let dead = rig.replicas.remove(&1).unwrap();
     dead.task.abort();
     drop(dead.task.await);
-    rig.world.lock().busy.retain(|_, replica| *replica != 1);
+    rig.observer.lock().busy.retain(|_, replica| *replica != 1);
     let died = Instant::now();
     let (after, took) = rig.settled().await;
     assert!((12..=25).contains(&took.as_secs()), "{took:?}");
     let moved = before.iter().filter(|(key, owner)| **owner != 1 && after[*key] != **owner).count();
     assert_eq!(moved, 0);
-    let world = rig.world.lock();
-    let first = world.last.values().map(|(_, at)| *at).min();
+    let observer = rig.observer.lock();
+    let first = observer.last.values().map(|(_, at)| *at).min();
     assert!(first > Some(died));
-    drop(world);
+    drop(observer);
     rig.check();
 }
 
@@ -235,26 +235,26 @@ async fn the_keys_of_a_replica_that_dies_move_when_its_lease_has_run_out() {
 async fn a_replica_that_is_cut_off_stops_before_others_take_its_keys_and_comes_back() {
     let mut rig = Rig::new().await;
     // Work that never ends by itself has to be stopped.
-    rig.world.lock().takes = Duration::from_secs(1_000_000);
+    rig.observer.lock().takes = Duration::from_secs(1_000_000);
     for number in 0..3 {
         rig.start(number);
     }
     let all_busy = async |rig: &Rig| {
         for _ in 0..600 {
             sleep(Duration::from_millis(100)).await;
-            if rig.world.lock().busy.len() == KEYS {
+            if rig.observer.lock().busy.len() == KEYS {
                 return;
             }
         }
-        panic!("{} of {KEYS} keys are worked on", rig.world.lock().busy.len());
+        panic!("{} of {KEYS} keys are worked on", rig.observer.lock().busy.len());
     };
     sleep(Duration::from_secs(30)).await;
     all_busy(&rig).await;
-    let before = rig.world.lock().busy.clone();
+    let before = rig.observer.lock().busy.clone();
     assert!(before.values().any(|owner| *owner == 1));
     rig.replicas[&1].line.cut();
     let cut = Instant::now();
-    while rig.world.lock().busy.values().any(|owner| *owner == 1) {
+    while rig.observer.lock().busy.values().any(|owner| *owner == 1) {
         sleep(Duration::from_millis(50)).await;
     }
     assert!((7_500..=10_100).contains(&cut.elapsed().as_millis()), "{:?}", cut.elapsed());
@@ -264,7 +264,7 @@ async fn a_replica_that_is_cut_off_stops_before_others_take_its_keys_and_comes_b
     rig.replicas[&1].line.mend();
     sleep(Duration::from_secs(30)).await;
     all_busy(&rig).await;
-    assert_eq!(rig.world.lock().busy, before, "it has its keys again");
+    assert_eq!(rig.observer.lock().busy, before, "it has its keys again");
     rig.check();
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Packed<K> {
 /// counts of the `Arc`.
 #[repr(C)]
 struct State<K> {
-    known: Mutex<Known<K>>,
+    known: Mutex<DecodeState<K>>,
     /// Whether it was read since the last [`Packed::take_read_mark`].
     was_read: AtomicBool,
     json: Box<str>,
@@ -39,7 +39,7 @@ struct Span {
 }
 
 /// The decoded object, if there is one. Readers keep it alive: this reference is weak.
-enum Known<K> {
+enum DecodeState<K> {
     Decoded(Weak<K>),
     Failed(Arc<DecodeError>),
     Nothing,
@@ -55,7 +55,7 @@ impl<K> Packed<K> {
             metadata: Span::of(&spans.metadata),
             resource_version: Span::of(&spans.resource_version),
             uid: Span::of(&spans.uid),
-            known: Mutex::new(Known::Nothing),
+            known: Mutex::new(DecodeState::Nothing),
             was_read: AtomicBool::new(false),
         };
         Self { state: Arc::new(state) }
@@ -85,9 +85,9 @@ impl<K> Packed<K> {
     /// The result of decoding, if it failed or the object is still held.
     pub(crate) fn known(&self) -> Option<Outcome<K>> {
         let known = match &*self.state.known.lock() {
-            Known::Decoded(object) => object.upgrade().map(Ok),
-            Known::Failed(error) => Some(Err(Arc::clone(error))),
-            Known::Nothing => None,
+            DecodeState::Decoded(object) => object.upgrade().map(Ok),
+            DecodeState::Failed(error) => Some(Err(Arc::clone(error))),
+            DecodeState::Nothing => None,
         };
         if known.is_some() && !self.was_read() {
             self.state.was_read.store(true, Ordering::Relaxed);
@@ -99,14 +99,14 @@ impl<K> Packed<K> {
     /// all readers share one.
     pub(crate) fn learn(&self, outcome: &Outcome<K>) -> Option<Arc<K>> {
         let mut known = self.state.known.lock();
-        if let Known::Decoded(object) = &*known
+        if let DecodeState::Decoded(object) = &*known
             && let Some(object) = object.upgrade()
         {
             return Some(object);
         }
         *known = match outcome {
-            Ok(object) => Known::Decoded(Arc::downgrade(object)),
-            Err(error) => Known::Failed(Arc::clone(error)),
+            Ok(object) => DecodeState::Decoded(Arc::downgrade(object)),
+            Err(error) => DecodeState::Failed(Arc::clone(error)),
         };
         None
     }
@@ -114,8 +114,8 @@ impl<K> Packed<K> {
     /// Drops the reference to a decoded object that no reader holds: its memory is not freed before.
     pub(crate) fn forget_unheld(&self) {
         let mut known = self.state.known.lock();
-        if matches!(&*known, Known::Decoded(object) if object.strong_count() == 0) {
-            *known = Known::Nothing;
+        if matches!(&*known, DecodeState::Decoded(object) if object.strong_count() == 0) {
+            *known = DecodeState::Nothing;
         }
     }
 
@@ -189,6 +189,6 @@ mod tests {
         drop((first, other));
         assert!(packed.known().is_none());
         packed.forget_unheld();
-        assert!(matches!(&*packed.state.known.lock(), Known::Nothing));
+        assert!(matches!(&*packed.state.known.lock(), DecodeState::Nothing));
     }
 }

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::{Equivalent, HashMap, HashSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cache::cached::{Cached, Decoder};
@@ -43,6 +43,9 @@ pub(super) struct ByFunction<K, V> {
     /// object without values has no entry.
     filed: HashMap<u32, Filed<V>>,
 }
+
+/// Above this number of values, they are put into a hash set to be compared.
+const MANY_VALUES: usize = 16;
 
 /// The values under which an object is found. Most have one.
 enum Filed<V> {
@@ -95,18 +98,23 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> AnyIndex<K> for By
     ) {
         let Self { function, postings, filed } = self;
         let after = new.map(|new| function.values(key, new, decoder)).unwrap_or_default();
-        let mut leave = |value: &V| {
-            if !after.contains(value) {
-                remove(postings, &Sought(value), slot);
+        {
+            // Most objects have one or two values, but one of a user may have a hundred thousand.
+            let many: Option<HashSet<&V>> = (MANY_VALUES < after.len()).then(|| after.iter().collect());
+            let mut leave = |value: &V| {
+                let stays = many.as_ref().map_or_else(|| after.contains(value), |many| many.contains(value));
+                if !stays {
+                    remove(postings, &Sought(value), slot);
+                }
+            };
+            match (filed.remove(&slot), old) {
+                (Some(filed), _) => filed.values().iter().for_each(|value| leave(value)),
+                (None, Some(old)) if old.decoded().is_some() => {
+                    function.values(key, old, decoder).iter().for_each(leave);
+                }
+                // An object held as bytes without an entry had no values.
+                (None, _) => {}
             }
-        };
-        match (filed.remove(&slot), old) {
-            (Some(filed), _) => filed.values().iter().for_each(|value| leave(value)),
-            (None, Some(old)) if old.decoded().is_some() => {
-                function.values(key, old, decoder).iter().for_each(leave);
-            }
-            // An object held as bytes without an entry had no values.
-            (None, _) => {}
         }
         if is_sparse(filed.len(), filed.capacity()) {
             filed.shrink_to(2 * filed.len());

@@ -1,6 +1,8 @@
 //! The cache by example, and its indexes against a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::{Strategy, any, prop_oneof, proptest};
@@ -229,6 +231,39 @@ fn a_cache_that_was_large_gives_its_memory_back() {
     let again = (10..100).map(|number| Delta::Added(object(&key(number), 9_001, "green")));
     indexer.apply(&mut again.collect(), &mut Vec::new());
     assert_eq!((indexer.len(), by_color.count("green").unwrap(), by_color.count("color-3").unwrap()), (100, 90, 1));
+}
+
+/// A value that counts how often it is compared.
+#[derive(Clone, Debug)]
+struct Counted(u32);
+
+static N_COMPARED: AtomicUsize = AtomicUsize::new(0);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Counted) -> bool {
+        N_COMPARED.fetch_add(1, Ordering::Relaxed);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn an_object_with_very_many_values_is_not_compared_with_each_for_each() {
+    let indexer = Indexer::new();
+    let by_number = indexer.add_index(|_: &ConfigMap| (0..2_000).map(Counted).collect::<Vec<_>>());
+    check(&indexer, listed(vec![object("a/x", 1, "")], vec![]), &["+a/x@1", "filled"]);
+    let before = N_COMPARED.load(Ordering::Relaxed);
+    check(&indexer, vec![Delta::Modified(object("a/x", 2, ""))], &["a/x@1>2"]);
+    let n_compared = N_COMPARED.load(Ordering::Relaxed) - before;
+    assert!(n_compared < 20_000, "{n_compared} comparisons");
+    assert_eq!(by_number.count(&Counted(1_999)).unwrap(), 1);
 }
 
 #[test]

@@ -59,7 +59,7 @@ struct Happened {
     is_deletion: bool,
 }
 
-struct World {
+struct Simulation {
     seed: u64,
     rng: StdRng,
     /// A counter that orders all events that matter.
@@ -131,7 +131,7 @@ fn entry(state: &State) -> Result<Entry<ConfigMap>, Arc<DecodeError>> {
 /// The state that a cached object was made from.
 fn state(object: &ConfigMap) -> State {
     let meta = &object.metadata;
-    let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).expect("the world wrote a number");
+    let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).expect("the simulation wrote a number");
     State {
         name: number(meta.name.as_deref().map(|name| &name[1..])),
         uid: number(meta.uid.as_deref()),
@@ -146,7 +146,7 @@ async fn reconcile(_: ObjectKey, _: &()) -> Result<Action, std::convert::Infalli
     Ok(Action::AwaitChange)
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -426,19 +426,19 @@ fn seeds() -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn every_state_that_the_cache_showed_reaches_a_reconcile_afterwards() {
     for seed in seeds() {
-        let mut world = World::new(seed);
-        let n_steps = world.rng.random_range(5..STEPS_MAX);
+        let mut simulation = Simulation::new(seed);
+        let n_steps = simulation.rng.random_range(5..STEPS_MAX);
         // Half of the controllers work from the beginning.
-        let works_from = world.rng.random_range(0..2 * n_steps).saturating_sub(n_steps);
+        let works_from = simulation.rng.random_range(0..2 * n_steps).saturating_sub(n_steps);
         for step in 0..n_steps {
             if step == works_from {
-                assert!(world.queue.is_empty(), "seed {seed}: keys wait for a controller that stands by");
-                world.controller.standby.end().await;
+                assert!(simulation.queue.is_empty(), "seed {seed}: keys wait for a controller that stands by");
+                simulation.controller.standby.end().await;
             }
-            world.step();
+            simulation.step();
         }
-        world.calm();
-        world.check();
+        simulation.calm();
+        simulation.check();
     }
 }
 
@@ -447,11 +447,11 @@ async fn every_state_that_the_cache_showed_reaches_a_reconcile_afterwards() {
 async fn the_schedules_reach_the_bounds_of_mailboxes() {
     let mut n_full = 0;
     for seed in 0..50 {
-        let mut world = World::new(seed);
-        world.controller.standby.end().await;
+        let mut simulation = Simulation::new(seed);
+        simulation.controller.standby.end().await;
         for _ in 0..STEPS_MAX {
-            world.step();
-            n_full += usize::from(world.handlers.iter().any(|(_, mailbox)| mailbox.is_full()));
+            simulation.step();
+            n_full += usize::from(simulation.handlers.iter().any(|(_, mailbox)| mailbox.is_full()));
         }
     }
     assert!(n_full > 500, "{n_full} of {} steps", 50 * STEPS_MAX);

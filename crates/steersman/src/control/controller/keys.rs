@@ -1,6 +1,6 @@
 //! From events to keys: which changes of a type count for a controller, and which keys run for them.
 //!
-//! What a handler does with the keys depends on whether the controller works already, see
+//! A handler treats the keys differently while the controller does not work yet, see
 //! [`crate::control::controller::standby`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::shared::selection::CachedResource;
 use crate::writing::owners::{OwnedBy, OwnerType};
 
 /// Which events count, and the keys that run for them.
-pub(crate) struct Wanted<T> {
+pub(crate) struct KeyMapping<T> {
     pub(crate) predicates: Vec<Box<Predicate<T>>>,
     pub(crate) map: Map<T>,
     /// The priority of the keys for changes.
@@ -47,13 +47,13 @@ type MapState<T> = dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync;
 
 /// A handler that adds the keys of events that count.
 pub(crate) struct Mapped<T> {
-    pub(crate) wanted: Arc<Wanted<T>>,
+    pub(crate) wanted: Arc<KeyMapping<T>>,
     pub(crate) standby: Arc<Standby>,
 }
 
-// === impl Wanted ===
+// === impl KeyMapping ===
 
-impl<T: CachedResource> Wanted<T> {
+impl<T: CachedResource> KeyMapping<T> {
     /// Calls `add` with the keys of a change: those of the previous state and those of the new one.
     fn each_key(&self, event: &Event<'_, T>, mut add: impl FnMut(ObjectKey)) {
         match &self.map {
@@ -227,7 +227,7 @@ mod tests {
             Change::Undecodable(_) => Vec::new(),
             Change::Updated { old, new } => [owners(old.object()), owners(Some(new))].concat(),
         }));
-        let wanted = Wanted { predicates: Vec::new(), map, priority: Priority::Normal };
+        let wanted = KeyMapping { predicates: Vec::new(), map, priority: Priority::Normal };
         let indexer = Indexer::<ConfigMap>::new();
         let keys = wanted.keys_left_behind(&Event::new(outcome, indexer.decoder()));
         assert_eq!(keys.iter().map(ObjectKey::as_str).collect::<Vec<_>>(), expected);

@@ -16,7 +16,7 @@ use crate::cache::factory::InformerFactory;
 use crate::cache::handler::Change;
 use crate::cache::informer::{HandlerOptions, Informer, Registration};
 use crate::control::controller::Predicate;
-use crate::control::controller::keys::{Map, Mapped, Wanted};
+use crate::control::controller::keys::{KeyMapping, Map, Mapped};
 use crate::control::controller::life::Attached;
 use crate::control::controller::standby::Standby;
 use crate::control::fence::Fence;
@@ -135,7 +135,7 @@ impl<T: CachedResource> Watch<T> {
     /// Registers a handler that adds the keys that `map` returns for each change that passes.
     pub(crate) fn attach<K: CachedResource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
         let informer = self.objects.informer(primary.factory, &primary.informer.selection().scope);
-        let wanted = Wanted { predicates: self.predicates, map, priority: self.priority };
+        let wanted = KeyMapping { predicates: self.predicates, map, priority: self.priority };
         Box::new(primary.add_handler(&informer, wanted, None))
     }
 }
@@ -176,7 +176,7 @@ impl<K: CachedResource> Primary<'_, K> {
     pub(crate) fn add_handler<T: CachedResource>(
         &self,
         informer: &Informer<T>,
-        wanted: Wanted<T>,
+        wanted: KeyMapping<T>,
         options: Option<HandlerOptions>,
     ) -> Registration<T> {
         let wanted = Arc::new(wanted);

@@ -64,7 +64,8 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     let Manager { factory, clusters, election, sharding, name, metrics, health, endpoints, controllers, .. } = manager;
     let remainder = election.as_ref().map(|(options, _)| options.lease.saturating_sub(options.renew_deadline));
     let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
-    if let Some((_, leadership)) = &election {
+    let led = election.as_ref().map(|(_, leadership)| leadership).or(manager.leadership.as_ref());
+    if let Some(leadership) = led {
         fences.push(Arc::new(Arc::clone(leadership)));
     }
     if let Some(sharding) = &sharding {

@@ -38,9 +38,9 @@ const WORKERS: usize = 3;
 const CHAOS: Duration = Duration::from_secs(120);
 const SETTLED: Duration = Duration::from_secs(90);
 
-type Shared = Arc<Mutex<World>>;
+type Shared = Arc<Mutex<Simulation>>;
 
-struct World {
+struct Simulation {
     rng: StdRng,
     lease: Option<Value>,
     version: u64,
@@ -74,7 +74,7 @@ enum Excused {
     Yes,
 }
 
-impl World {
+impl Simulation {
     fn is_unlucky(&mut self) -> bool {
         let hostility = self.hostility;
         !self.is_quiet && self.rng.random_bool(hostility)
@@ -148,7 +148,7 @@ impl World {
 
 /// One key in work, until it is dropped.
 struct Busy<'a> {
-    world: &'a Shared,
+    simulation: &'a Shared,
     replica: usize,
     key: ObjectKey,
     version: u64,
@@ -156,13 +156,13 @@ struct Busy<'a> {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.world.lock().end(self.replica, &self.key);
+        self.simulation.lock().end(self.replica, &self.key);
     }
 }
 
 /// Everything that a process runs, as one future that is not polled while the process is frozen.
 struct Process {
-    world: Shared,
+    simulation: Shared,
     number: usize,
     program: BoxFuture<'static, ()>,
 }
@@ -172,8 +172,8 @@ impl Future for Process {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         {
-            let mut world = self.world.lock();
-            let replica = &mut world.replicas[self.number];
+            let mut simulation = self.simulation.lock();
+            let replica = &mut simulation.replicas[self.number];
             if replica.is_frozen {
                 replica.thaw = Some(cx.waker().clone());
                 return Poll::Pending;
@@ -197,21 +197,21 @@ impl tower::Service<Request<Body>> for Line {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let world = Arc::clone(&self.0);
+        let simulation = Arc::clone(&self.0);
         // On a task of its own: a request that was sent is done, even if its sender gave up.
         let answer = tokio::spawn(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap();
             let (wait, is_lost) = {
-                let mut world = world.lock();
-                (world.delay(), world.is_unlucky())
+                let mut simulation = simulation.lock();
+                (simulation.delay(), simulation.is_unlucky())
             };
             sleep(wait).await;
             if is_lost {
                 return std::future::pending().await;
             }
-            let (code, answer) = world.lock().serve(&parts.method, &body);
-            let wait = world.lock().delay();
+            let (code, answer) = simulation.lock().serve(&parts.method, &body);
+            let wait = simulation.lock().delay();
             sleep(wait).await;
             let body = Full::new(bytes::Bytes::from(answer.to_string()));
             Response::builder().status(code).body(body).map_err(std::io::Error::other)
@@ -220,26 +220,26 @@ impl tower::Service<Request<Body>> for Line {
     }
 }
 
-async fn work(world: Shared, number: usize, fence: Arc<dyn Fence>, queue: WorkQueue<ObjectKey>) {
+async fn work(simulation: Shared, number: usize, fence: Arc<dyn Fence>, queue: WorkQueue<ObjectKey>) {
     while let Some(item) = queue.get().await {
         let Some(pass) = fence.begin(item.key()) else {
             item.forget();
             continue;
         };
         let (takes, busy) = {
-            let mut guard = world.lock();
+            let mut guard = simulation.lock();
             let version = guard.begin(number, item.key());
             let is_long = guard.is_unlucky();
             let ms = guard.rng.random_range(1..if is_long { 30_000 } else { 900 });
-            let busy = Busy { world: &world, replica: number, key: item.key().clone(), version };
+            let busy = Busy { simulation: &simulation, replica: number, key: item.key().clone(), version };
             (Duration::from_millis(ms), busy)
         };
         tokio::select! {
             biased;
             _ = pass.revoked() => {}
             () = sleep(takes) => {
-                let mut world = world.lock();
-                let done = world.done.entry(busy.key.clone()).or_default();
+                let mut simulation = simulation.lock();
+                let done = simulation.done.entry(busy.key.clone()).or_default();
                 *done = busy.version.max(*done);
             }
         }
@@ -248,33 +248,33 @@ async fn work(world: Shared, number: usize, fence: Arc<dyn Fence>, queue: WorkQu
 }
 
 /// Runs a process, which is started again whenever it ends.
-async fn run(world: Shared, number: usize) {
+async fn run(simulation: Shared, number: usize) {
     loop {
         let (identity, wait) = {
-            let mut world = world.lock();
-            (format!("r{number}-{:08x}", world.rng.random::<u32>()), world.delay())
+            let mut simulation = simulation.lock();
+            (format!("r{number}-{:08x}", simulation.rng.random::<u32>()), simulation.delay())
         };
         sleep(wait).await;
         let options = ElectionOptions { identity, ..ElectionOptions::new("test", "kube-system") };
         let leadership = Arc::new(Leadership::new(&options));
-        let client = Client::new(Line(Arc::clone(&world)), "default");
+        let client = Client::new(Line(Arc::clone(&simulation)), "default");
         let mut election = Election::with_leadership(client, options, Arc::clone(&leadership)).unwrap();
-        let random = Arc::clone(&world);
+        let random = Arc::clone(&simulation);
         election.random = Box::new(move || random.lock().rng.random());
         election.acquire().await;
         let queue = WorkQueue::new("simulated", RateLimiter::default());
         let resigns_after = {
-            let mut world = world.lock();
-            let objects = world.objects.clone();
+            let mut simulation = simulation.lock();
+            let objects = simulation.objects.clone();
             objects.keys().for_each(|key| queue.add(key.clone()));
-            let replica = &mut world.replicas[number];
+            let replica = &mut simulation.replicas[number];
             (replica.cache, replica.queue) = (objects, Some(queue.clone()));
             replica.leadership = Some(Arc::clone(&leadership));
-            let resigns = world.is_unlucky();
-            Duration::from_secs(if resigns { world.rng.random_range(1..40) } else { 100_000 })
+            let resigns = simulation.is_unlucky();
+            Duration::from_secs(if resigns { simulation.rng.random_range(1..40) } else { 100_000 })
         };
         let fence: Arc<dyn Fence> = Arc::new(leadership);
-        let workers = (0..WORKERS).map(|_| work(Arc::clone(&world), number, Arc::clone(&fence), queue.clone()));
+        let workers = (0..WORKERS).map(|_| work(Arc::clone(&simulation), number, Arc::clone(&fence), queue.clone()));
         let resigns = tokio::select! {
             biased;
             _ = join_all(workers) => false,
@@ -288,10 +288,10 @@ async fn run(world: Shared, number: usize) {
 }
 
 /// Changes objects, and delivers the changes to caches late.
-async fn change(world: Shared) {
-    while !world.lock().is_quiet {
+async fn change(simulation: Shared) {
+    while !simulation.lock().is_quiet {
         let (key, version, wait) = {
-            let mut guard = world.lock();
+            let mut guard = simulation.lock();
             let number = guard.rng.random_range(0..OBJECTS);
             let Some((key, version)) = guard.objects.iter_mut().nth(number) else { return };
             *version += 1;
@@ -299,11 +299,11 @@ async fn change(world: Shared) {
             (key, version, Duration::from_millis(guard.rng.random_range(0..1_500)))
         };
         for number in 0..REPLICAS {
-            let (world, key) = (Arc::clone(&world), key.clone());
-            let delay = Duration::from_millis(world.lock().rng.random_range(0..2_000));
+            let (simulation, key) = (Arc::clone(&simulation), key.clone());
+            let delay = Duration::from_millis(simulation.lock().rng.random_range(0..2_000));
             tokio::spawn(async move {
                 sleep(delay).await;
-                let replica = &mut world.lock().replicas[number];
+                let replica = &mut simulation.lock().replicas[number];
                 let known = replica.cache.entry(key.clone()).or_default();
                 *known = version.max(*known);
                 if let Some(queue) = &replica.queue {
@@ -315,23 +315,23 @@ async fn change(world: Shared) {
     }
 }
 
-async fn freeze(world: Shared) {
+async fn freeze(simulation: Shared) {
     loop {
         let (number, wait, takes) = {
-            let mut world = world.lock();
-            let mut ms = |most| Duration::from_millis(world.rng.random_range(0..most));
+            let mut simulation = simulation.lock();
+            let mut ms = |most| Duration::from_millis(simulation.rng.random_range(0..most));
             let (wait, takes) = (ms(8_000), ms(30_000));
-            (world.rng.random_range(0..REPLICAS), wait, takes)
+            (simulation.rng.random_range(0..REPLICAS), wait, takes)
         };
         sleep(wait).await;
-        if world.lock().is_quiet {
+        if simulation.lock().is_quiet {
             return;
         }
-        world.lock().set_frozen(number, true);
-        let world = Arc::clone(&world);
+        simulation.lock().set_frozen(number, true);
+        let simulation = Arc::clone(&simulation);
         tokio::spawn(async move {
             sleep(takes).await;
-            world.lock().set_frozen(number, false);
+            simulation.lock().set_frozen(number, false);
         });
     }
 }
@@ -340,7 +340,7 @@ async fn schedule(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let hostility = rng.random_range(0.02..0.3);
     let objects = (0..OBJECTS).map(|number| (ObjectKey::namespaced("default", &format!("k{number}")), 1));
-    let world = Arc::new(Mutex::new(World {
+    let simulation = Arc::new(Mutex::new(Simulation {
         rng,
         lease: None,
         version: 0,
@@ -352,26 +352,26 @@ async fn schedule(seed: u64) {
         violations: Vec::new(),
     }));
     let processes = (0..REPLICAS).map(|number| Process {
-        world: Arc::clone(&world),
+        simulation: Arc::clone(&simulation),
         number,
-        program: run(Arc::clone(&world), number).boxed(),
+        program: run(Arc::clone(&simulation), number).boxed(),
     });
     let mut running: Vec<BoxFuture<'static, ()>> = processes.map(FutureExt::boxed).collect();
-    running.push(change(Arc::clone(&world)).boxed());
-    running.push(freeze(Arc::clone(&world)).boxed());
+    running.push(change(Arc::clone(&simulation)).boxed());
+    running.push(freeze(Arc::clone(&simulation)).boxed());
     let tasks: tokio::task::JoinSet<()> = running.into_iter().collect();
     sleep(CHAOS).await;
     {
-        let mut world = world.lock();
-        world.is_quiet = true;
-        (0..REPLICAS).for_each(|number| world.set_frozen(number, false));
+        let mut simulation = simulation.lock();
+        simulation.is_quiet = true;
+        (0..REPLICAS).for_each(|number| simulation.set_frozen(number, false));
     }
     sleep(SETTLED).await;
-    let world = world.lock();
-    assert_eq!(world.violations, [""; 0], "seed {seed}");
-    assert_eq!(world.done, world.objects, "seed {seed}: what was worked on last is not what there is");
+    let simulation = simulation.lock();
+    assert_eq!(simulation.violations, [""; 0], "seed {seed}");
+    assert_eq!(simulation.done, simulation.objects, "seed {seed}: what was worked on last is not what there is");
     let is_leading = |replica: &&Replica| replica.leadership.as_ref().is_some_and(|leadership| leadership.is_leading());
-    assert_eq!(world.replicas.iter().filter(is_leading).count(), 1, "seed {seed}: leaders");
+    assert_eq!(simulation.replicas.iter().filter(is_leading).count(), 1, "seed {seed}: leaders");
     drop(tasks);
 }
 
@@ -400,7 +400,7 @@ fn no_key_is_ever_in_two_hands_and_once_quiet_every_change_is_done_by_the_only_l
 #[test]
 fn a_leader_whose_host_was_suspended_hears_of_it_within_a_second() {
     in_paused_time(async {
-        let world = Arc::new(Mutex::new(World {
+        let simulation = Arc::new(Mutex::new(Simulation {
             rng: StdRng::seed_from_u64(1),
             lease: None,
             version: 0,
@@ -414,7 +414,7 @@ fn a_leader_whose_host_was_suspended_hears_of_it_within_a_second() {
         let suspended = Arc::<Mutex<Duration>>::default();
         let options = ElectionOptions::new("test", "kube-system");
         let leadership = Arc::new(Leadership::with_clock(&options, HostClock::suspended(&suspended)));
-        let client = Client::new(Line(world), "default");
+        let client = Client::new(Line(simulation), "default");
         let mut election = Election::with_leadership(client, options, leadership).unwrap();
         election.acquire().await;
         assert!(tokio::time::timeout(Duration::from_secs(60), election.hold()).await.is_err());

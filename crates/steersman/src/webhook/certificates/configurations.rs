@@ -8,13 +8,13 @@ use serde_json::Value;
 /// An object with entries of webhooks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
-    pub(crate) place: Place,
+    pub(crate) place: ConfigurationKind,
     pub(crate) name: String,
 }
 
 /// The kind of the object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum ConfigurationKind {
     Definition,
     Mutating,
     Validating,
@@ -28,7 +28,7 @@ pub(crate) struct Own {
     pub(crate) hosts: Vec<String>,
 }
 
-impl Place {
+impl ConfigurationKind {
     pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::Definition => ApiResource::erase::<CustomResourceDefinition>(&()),
@@ -51,7 +51,7 @@ impl Place {
 
 impl Own {
     /// Sets the `caBundle`, which is base64, of the entries that lead to this server. Returns how many had another one.
-    pub(crate) fn trust(&self, place: Place, object: &mut Value, bundle: &str) -> usize {
+    pub(crate) fn trust(&self, place: ConfigurationKind, object: &mut Value, bundle: &str) -> usize {
         let mut n_changed = 0;
         for client_config in place.client_configs(object) {
             let is_known = client_config.get("caBundle").and_then(Value::as_str) == Some(bundle);
@@ -97,8 +97,8 @@ mod tests {
             {"name": "v6", "clientConfig": {"url": "https://[::1]:9443/a"}},
             {"name": "elsewhere", "clientConfig": {"url": "https://example.com/127.0.0.1"}}
         ]});
-        assert_eq!(own.trust(Place::Mutating, &mut object, "bmV3"), 3);
-        assert_eq!(own.trust(Place::Mutating, &mut object, "bmV3"), 0);
+        assert_eq!(own.trust(ConfigurationKind::Mutating, &mut object, "bmV3"), 3);
+        assert_eq!(own.trust(ConfigurationKind::Mutating, &mut object, "bmV3"), 0);
         let bundles = object["webhooks"].as_array().unwrap().iter();
         let bundles: Vec<String> =
             bundles.map(|entry| format!("{} {}", entry["name"], entry["clientConfig"]["caBundle"])).collect();
@@ -115,11 +115,11 @@ mod tests {
     fn a_definition_that_converts_without_a_webhook_is_left_alone() {
         let own = Own { services: vec![("ops".to_owned(), "hook".to_owned())], hosts: Vec::new() };
         let mut none = json!({"spec": {"conversion": {"strategy": "None"}}});
-        assert_eq!(own.trust(Place::Definition, &mut none, "bmV3"), 0);
+        assert_eq!(own.trust(ConfigurationKind::Definition, &mut none, "bmV3"), 0);
         let service = json!({"namespace": "ops", "name": "hook"});
         let mut webhook =
             json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}}}});
-        assert_eq!(own.trust(Place::Definition, &mut webhook, "bmV3"), 1);
+        assert_eq!(own.trust(ConfigurationKind::Definition, &mut webhook, "bmV3"), 1);
         assert_eq!(webhook["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"], "bmV3");
     }
 }

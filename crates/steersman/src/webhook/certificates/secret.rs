@@ -42,7 +42,7 @@ pub(crate) struct Stored {
 
 /// The properties of new certificates.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CertificateSpec {
     /// The name of the Secret, for the names of authorities.
     pub(crate) name: String,
     pub(crate) names: Vec<String>,
@@ -136,7 +136,7 @@ impl Stored {
     pub(crate) fn after(
         stored: Option<&Self>,
         step: Step,
-        wanted: &Wanted,
+        wanted: &CertificateSpec,
         now: i64,
     ) -> Result<Option<Self>, rcgen::Error> {
         let authority = || issue::authority(&wanted.name, Validity::from(now, wanted.authority_lasts));
@@ -176,7 +176,7 @@ impl Stored {
     }
 }
 
-fn certificate(authority: &Pair, wanted: &Wanted, now: i64) -> Result<Pair, rcgen::Error> {
+fn certificate(authority: &Pair, wanted: &CertificateSpec, now: i64) -> Result<Pair, rcgen::Error> {
     let mut validity = Validity::from(now, wanted.certificate_lasts);
     // A certificate must not outlive its authority, which clients check too.
     if let Ok(authority) = Parsed::of(&authority.certificate, BUNDLE) {

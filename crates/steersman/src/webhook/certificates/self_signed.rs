@@ -24,9 +24,9 @@ use crate::cache::handler::handler_fn;
 use crate::shared::backoff::{Backoff, Limits};
 use crate::shared::chain::Chain;
 use crate::shared::selection::{Scope, Selection};
-use crate::webhook::certificates::configurations::{Own, Place, Target};
+use crate::webhook::certificates::configurations::{ConfigurationKind, Own, Target};
 use crate::webhook::certificates::plan::{self, Step};
-use crate::webhook::certificates::secret::{Foreign, Stored, Wanted};
+use crate::webhook::certificates::secret::{CertificateSpec, Foreign, Stored};
 use crate::webhook::certificates::{CertificateError, Publisher, Served};
 
 /// How long a certificate lasts; it is renewed a month before its end.
@@ -164,17 +164,17 @@ impl SelfSigned {
 
     /// Keeps the `caBundle` in this MutatingWebhookConfiguration.
     pub fn mutating(self, name: &str) -> Self {
-        self.target(Place::Mutating, name)
+        self.target(ConfigurationKind::Mutating, name)
     }
 
     /// Keeps the `caBundle` in this ValidatingWebhookConfiguration.
     pub fn validating(self, name: &str) -> Self {
-        self.target(Place::Validating, name)
+        self.target(ConfigurationKind::Validating, name)
     }
 
     /// Keeps the `caBundle` of the conversion in this CustomResourceDefinition.
     pub fn definition(self, name: &str) -> Self {
-        self.target(Place::Definition, name)
+        self.target(ConfigurationKind::Definition, name)
     }
 
     /// How long a certificate and its authority last. Each is replaced after two thirds of its time. Default: 90 days
@@ -197,7 +197,7 @@ impl SelfSigned {
         self
     }
 
-    fn target(mut self, place: Place, name: &str) -> Self {
+    fn target(mut self, place: ConfigurationKind, name: &str) -> Self {
         self.targets.push(Target { place, name: name.to_owned() });
         self
     }
@@ -392,8 +392,8 @@ impl SelfSigned {
         format!("{}/{}", self.namespace, self.secret)
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn wanted(&self) -> CertificateSpec {
+        CertificateSpec {
             name: self.secret.clone(),
             names: self.names.clone(),
             certificate_lasts: self.certificate_lasts,

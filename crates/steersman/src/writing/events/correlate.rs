@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::writing::events::recent::Recent;
-use crate::writing::events::{Effect, Note};
+use crate::writing::events::{Effect, RecordedEvent};
 
 /// From this many different messages on, similar events are combined.
 const SIMILAR_MAX: usize = 10;
@@ -28,9 +28,9 @@ pub(crate) struct Correlator {
     /// The host on which the component runs, if that matters.
     host: Option<String>,
     /// Events by their content: subject, part of the object (`fieldPath`), and message.
-    known: Recent<(Subject, String, String), Counted>,
+    known: Recent<(EventKey, String, String), Counted>,
     /// Messages of events that differ only in the message.
-    similar: Recent<Subject, HashSet<String>>,
+    similar: Recent<EventKey, HashSet<String>>,
     /// When the budget for an object's events of a type will be full again.
     budgets: Recent<(Object, &'static str), Instant>,
 }
@@ -47,7 +47,7 @@ struct Counted {
 /// The object that an event is about.
 type Object = (String, String, String, String);
 /// The object, type and reason of an event, without its message.
-type Subject = (Object, &'static str, String);
+type EventKey = (Object, &'static str, String);
 
 impl Correlator {
     pub(crate) fn new(component: &str) -> Self {
@@ -64,7 +64,7 @@ impl Correlator {
         Self { host: Some(host.to_owned()), ..self }
     }
 
-    pub(crate) fn step(&mut self, now: Instant, mut note: Note) -> Option<Effect> {
+    pub(crate) fn step(&mut self, now: Instant, mut note: RecordedEvent) -> Option<Effect> {
         let reference = &note.object;
         let object: Object = (
             reference.kind.clone().unwrap_or_default(),
@@ -73,7 +73,7 @@ impl Correlator {
             reference.uid.clone().unwrap_or_default(),
         );
         let event_type = note.event_type.as_str();
-        let subject: Subject = (object.clone(), event_type, note.reason.clone());
+        let subject: EventKey = (object.clone(), event_type, note.reason.clone());
 
         let (last, messages) = self.similar.entry(now, subject.clone(), HashSet::new);
         if now.duration_since(last) > SIMILAR_WINDOW {
@@ -116,7 +116,7 @@ impl Correlator {
     }
 }
 
-fn first(component: &str, host: Option<&str>, note: &Note) -> Event {
+fn first(component: &str, host: Option<&str>, note: &RecordedEvent) -> Event {
     Event {
         metadata: note.metadata(),
         involved_object: note.object.clone(),
@@ -144,9 +144,9 @@ mod tests {
     use crate::writing::events::EventType;
     use crate::writing::events::recent::REMEMBERED_MAX;
 
-    fn note(name: &str, message: &str) -> Note {
+    fn note(name: &str, message: &str) -> RecordedEvent {
         let object = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
-        Note {
+        RecordedEvent {
             object,
             related: None,
             action: None,
@@ -197,7 +197,7 @@ mod tests {
         let (mut correlator, now) = (Correlator::new("x"), Instant::now());
         let last = (0..100).map(|_| correlator.step(now, note("a", "m"))).last();
         assert_eq!(last, Some(None));
-        let warning = Note { event_type: EventType::Warning, ..note("a", "m") };
+        let warning = RecordedEvent { event_type: EventType::Warning, ..note("a", "m") };
         assert!(correlator.step(now, warning).is_some());
     }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::writing::events::recent::Recent;
-use crate::writing::events::{Effect, Note};
+use crate::writing::events::{Effect, RecordedEvent};
 
 /// How often the count of a series is written to the server.
 const REFRESH: Duration = Duration::from_secs(1_800);
@@ -26,14 +26,14 @@ const NOTE_BYTES_MAX: usize = 1_024;
 pub(crate) struct Series {
     controller: String,
     instance: String,
-    known: Recent<Identity, Known>,
+    known: Recent<Identity, SentEvent>,
 }
 
 /// All fields of an event but its note.
 type Identity = (String, String, String, [String; 6], [String; 6]);
 
 #[derive(Debug)]
-struct Known {
+struct SentEvent {
     event: Event,
     /// When the count was last sent.
     told: Instant,
@@ -46,7 +46,7 @@ impl Series {
         Self { controller: controller.to_owned(), instance: instance.to_owned(), known: Recent::new() }
     }
 
-    pub(crate) fn step(&mut self, now: Instant, note: Note) -> Option<Effect> {
+    pub(crate) fn step(&mut self, now: Instant, note: RecordedEvent) -> Option<Effect> {
         let action = note.action.clone().unwrap_or_else(|| note.reason.clone());
         let identity = (
             note.event_type.as_str().to_owned(),
@@ -58,10 +58,10 @@ impl Series {
         let is_known = self.known.entries.get(&identity).is_some_and(|(used, _)| now.duration_since(*used) < SILENCE);
         let at = MicroTime(note.at);
         let (_, known) =
-            self.known.entry(now, identity, || Known { event: Event::default(), told: now, is_behind: false });
+            self.known.entry(now, identity, || SentEvent { event: Event::default(), told: now, is_behind: false });
         if !is_known {
             *known =
-                Known { event: first(&self.controller, &self.instance, action, note), told: now, is_behind: false };
+                SentEvent { event: first(&self.controller, &self.instance, action, note), told: now, is_behind: false };
             return Some(Effect::create(&known.event.metadata, &known.event));
         }
         match &mut known.event.series {
@@ -102,7 +102,7 @@ impl Series {
     }
 }
 
-impl Known {
+impl SentEvent {
     fn due(&self, used: Instant) -> Instant {
         let over = used + SILENCE;
         if self.is_behind { over.min(self.told + REFRESH) } else { over }
@@ -115,7 +115,7 @@ impl Known {
     }
 }
 
-fn first(controller: &str, instance: &str, action: String, note: Note) -> Event {
+fn first(controller: &str, instance: &str, action: String, note: RecordedEvent) -> Event {
     let mut text = note.message.clone();
     text.truncate(text.floor_char_boundary(NOTE_BYTES_MAX));
     Event {
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::writing::events::EventType;
 
-    fn note(name: &str, reason: &str, message: &str) -> Note {
-        Note {
+    fn note(name: &str, reason: &str, message: &str) -> RecordedEvent {
+        RecordedEvent {
             object: ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() },
             related: None,
             action: None,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(step(note("a", "r", "three")), None);
         assert_eq!(step(note("b", "r", "one")).as_deref(), Some("new \"one\""));
         assert_eq!(step(note("a", "s", "one")).as_deref(), Some("new \"one\""));
-        let acted = Note { action: Some("Binding".to_owned()), ..note("a", "r", "one") };
+        let acted = RecordedEvent { action: Some("Binding".to_owned()), ..note("a", "r", "one") };
         assert_eq!(step(acted).as_deref(), Some("new \"one\""));
         assert_eq!(series.flush(now).iter().map(summary).collect::<Vec<_>>(), ["3x"]);
         assert_eq!(series.flush(now), []);

@@ -17,7 +17,7 @@ use crate::writing::events::correlate::Correlator;
 use crate::writing::events::outbox::{Outbox, Target, Verdict};
 use crate::writing::events::series::Series;
 use crate::writing::events::stats::Stats;
-use crate::writing::events::{Effect, Message, Note};
+use crate::writing::events::{Effect, Message, RecordedEvent};
 
 /// How many times one event is tried while the server is away, and the wait between tries; the first wait is shorter at
 /// random, so that events do not all come back at once.
@@ -109,7 +109,7 @@ impl Sink {
                         self.push(Memory::flush);
                         self.flushes.push((self.outbox.n_pushed(), done));
                     }
-                    Some(Message::Note(note)) => self.push(|memory| memory.step(*note).into_iter().collect()),
+                    Some(Message::RecordedEvent(note)) => self.push(|memory| memory.step(*note).into_iter().collect()),
                 },
                 effects = self.memory.due(), if has_room => effects.into_iter().for_each(|effect| self.outbox.push(effect)),
                 Some(answer) = self.requests.next() => self.answered(answer),
@@ -234,7 +234,7 @@ impl Memory {
         }
     }
 
-    fn step(&mut self, note: Note) -> Option<Effect> {
+    fn step(&mut self, note: RecordedEvent) -> Option<Effect> {
         match self {
             Self::Counted(correlator) => correlator.step(Instant::now(), note),
             Self::Series(series) => series.step(Instant::now(), note),

@@ -49,7 +49,7 @@ pub(super) struct Answered {
 
 /// The object that the writer has read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct LastRead<'a> {
     pub(super) uid: &'a str,
     pub(super) version: &'a str,
     pub(super) status: &'a Value,
@@ -57,7 +57,7 @@ pub(super) struct Known<'a> {
 
 impl Memory {
     /// Every status that the server may have, if `known` was read of the object at `key`.
-    pub(super) fn possible(&self, key: &ObjectKey, known: Known<'_>) -> Vec<Value> {
+    pub(super) fn possible(&self, key: &ObjectKey, known: LastRead<'_>) -> Vec<Value> {
         let mut state = self.state.lock();
         let Some(entry) = state.by_key.get_mut(key) else { return vec![known.status.clone()] };
         let mut possible = Vec::new();
@@ -149,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    fn known<'a>(version: &'a str, status: &'a Value) -> Known<'a> {
-        Known { uid: "u", version, status }
+    fn known<'a>(version: &'a str, status: &'a Value) -> LastRead<'a> {
+        LastRead { uid: "u", version, status }
     }
 
     #[test]

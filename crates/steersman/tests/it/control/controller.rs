@@ -42,12 +42,12 @@ impl ReconcileError for Trouble {
 
 /// The scripts of a reconciler by key, and its runs so far.
 #[derive(Clone, Default)]
-pub(crate) struct World {
+pub(crate) struct Script {
     runs: Arc<Mutex<Vec<(String, Instant)>>>,
     script: Arc<Mutex<BTreeMap<String, Vec<&'static str>>>>,
 }
 
-impl World {
+impl Script {
     fn script(&self, key: &str, answers: &[&'static str]) {
         self.script.lock().insert(key.to_owned(), answers.iter().rev().copied().collect());
     }
@@ -72,9 +72,9 @@ impl World {
     }
 }
 
-async fn reconcile(key: ObjectKey, world: &World) -> Result<Action, Trouble> {
-    world.runs.lock().push((key.to_string(), Instant::now()));
-    let answer = world.script.lock().get_mut(key.as_str()).and_then(Vec::pop).unwrap_or("ok");
+async fn reconcile(key: ObjectKey, scripted: &Script) -> Result<Action, Trouble> {
+    scripted.runs.lock().push((key.to_string(), Instant::now()));
+    let answer = scripted.script.lock().get_mut(key.as_str()).and_then(Vec::pop).unwrap_or("ok");
     match answer {
         "come back" => Err(Trouble::ComeBack),
         "error" => Err(Trouble::Scripted),
@@ -97,7 +97,7 @@ async fn reconcile(key: ObjectKey, world: &World) -> Result<Action, Trouble> {
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
-    pub(crate) world: World,
+    pub(crate) scripted: Script,
     pub(crate) stats: Arc<ControllerStats>,
     pub(crate) stop: CancellationToken,
     task: JoinHandle<Result<(), ControllerError>>,
@@ -105,22 +105,22 @@ pub(crate) struct Rig {
 
 /// Starts a controller of config maps with the options that `configure` sets.
 pub(crate) async fn start(
-    world: World,
+    scripted: Script,
     server: Server,
     configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Rig {
-    start_of(world, server, Scope::All, configure).await
+    start_of(scripted, server, Scope::All, configure).await
 }
 
 /// As [`start`], for the config maps of `scope`.
 pub(crate) async fn start_of(
-    world: World,
+    scripted: Script,
     server: Server,
     scope: Scope,
     configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Rig {
     let controller = configure(
-        Controller::<ConfigMap>::of(scope, reconcile, world.clone())
+        Controller::<ConfigMap>::of(scope, reconcile, scripted.clone())
             .rate_limiter(RateLimiter::exponential(Duration::from_secs(1), Duration::from_secs(1_000))),
     );
     let (stats, stop) = (controller.stats(), CancellationToken::new());
@@ -130,7 +130,7 @@ pub(crate) async fn start_of(
         async move { controller.run(&factory, stop).await }
     });
     settle().await;
-    Rig { server, world, stats, stop, task }
+    Rig { server, scripted, stats, stop, task }
 }
 
 impl Rig {
@@ -144,29 +144,29 @@ impl Rig {
 async fn every_object_and_every_change_runs_its_key() {
     let server = Server::new();
     server.put("a/x", "1");
-    let rig = start(World::default(), server, |controller| controller).await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    let rig = start(Script::default(), server, |controller| controller).await;
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     rig.server.put("a/x", "2");
     rig.server.put("a/y", "1");
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x", "a/y"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x", "a/y"]);
     rig.server.delete("a/x");
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     assert_eq!(rig.stats.n_succeeded(), 4);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_and_success_starts_over() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["error", "panic", "error", "ok", "error"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["error", "panic", "error", "ok", "error"]);
     server.put("a/x", "1");
-    let rig = start(world, server, |controller| controller).await;
-    eventually("four runs", || rig.world.runs().len() == 4).await;
+    let rig = start(scripted, server, |controller| controller).await;
+    eventually("four runs", || rig.scripted.runs().len() == 4).await;
     rig.server.put("a/x", "2");
-    eventually("six runs", || rig.world.runs().len() == 6).await;
-    let waits: Vec<u64> = rig.world.waits("a/x").iter().map(Duration::as_secs).collect();
+    eventually("six runs", || rig.scripted.runs().len() == 6).await;
+    let waits: Vec<u64> = rig.scripted.waits("a/x").iter().map(Duration::as_secs).collect();
     assert_eq!((&waits[..3], waits[4]), (&[1, 2, 4][..], 1));
     assert_eq!((rig.stats.n_failed(), rig.stats.n_panicked(), rig.stats.n_succeeded()), (4, 1, 2));
     rig.finish().await.unwrap();
@@ -174,88 +174,88 @@ async fn failures_back_off_and_success_starts_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_terminal_error_waits_for_a_change() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["terminal"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["terminal"]);
     server.put("a/x", "1");
-    let rig = start(world, server, |controller| controller).await;
+    let rig = start(scripted, server, |controller| controller).await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     rig.server.put("a/x", "2");
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     assert_eq!(rig.stats.n_terminal(), 1);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_may_say_when_to_come_back() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["come back"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["come back"]);
     server.put("a/x", "1");
-    let rig = start(world, server, |controller| controller).await;
-    eventually("two runs", || rig.world.runs().len() == 2).await;
-    assert_eq!(rig.world.waits("a/x")[0].as_secs(), 100);
+    let rig = start(scripted, server, |controller| controller).await;
+    eventually("two runs", || rig.scripted.runs().len() == 2).await;
+    assert_eq!(rig.scripted.waits("a/x")[0].as_secs(), 100);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn actions_say_when_a_key_runs_next() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/later", &["later"]);
-    world.script("a/requeue", &["requeue", "requeue"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/later", &["later"]);
+    scripted.script("a/requeue", &["requeue", "requeue"]);
     server.put("a/later", "1");
     server.put("a/requeue", "1");
-    let rig = start(world, server, |controller| controller).await;
-    eventually("all runs", || rig.world.runs().len() == 5).await;
-    assert_eq!(rig.world.waits("a/later")[0].as_secs(), 60);
-    assert_eq!(rig.world.waits("a/requeue").iter().map(Duration::as_secs).collect::<Vec<_>>(), [1, 2]);
+    let rig = start(scripted, server, |controller| controller).await;
+    eventually("all runs", || rig.scripted.runs().len() == 5).await;
+    assert_eq!(rig.scripted.waits("a/later")[0].as_secs(), 60);
+    assert_eq!(rig.scripted.waits("a/requeue").iter().map(Duration::as_secs).collect::<Vec<_>>(), [1, 2]);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_takes_too_long_is_dropped_and_retried() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["hang"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["hang"]);
     server.put("a/x", "1");
-    let rig = start(world, server, |controller| controller.timeout(Duration::from_secs(30))).await;
-    eventually("two runs", || rig.world.runs().len() == 2).await;
-    assert_eq!(rig.world.waits("a/x")[0].as_secs(), 31);
+    let rig = start(scripted, server, |controller| controller.timeout(Duration::from_secs(30))).await;
+    eventually("two runs", || rig.scripted.runs().len() == 2).await;
+    assert_eq!(rig.scripted.waits("a/x")[0].as_secs(), 31);
     assert_eq!(rig.stats.n_timed_out(), 1);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_process_different_keys_at_once_and_one_key_never() {
-    let (world, server) = (World::default(), Server::new());
+    let (scripted, server) = (Script::default(), Server::new());
     for number in 0..4 {
         let key = format!("a/x{number}");
-        world.script(&key, &["slow", "slow"]);
+        scripted.script(&key, &["slow", "slow"]);
         server.put(&key, "1");
     }
-    let rig = start(world, server, |controller| controller.workers(2)).await;
+    let rig = start(scripted, server, |controller| controller.workers(2)).await;
     settle().await;
     assert_eq!(rig.stats.active_workers(), 2);
-    let started = rig.world.runs()[0].clone();
+    let started = rig.scripted.runs()[0].clone();
     rig.server.put(&started, "2");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(rig.world.runs().len(), 2);
+    assert_eq!(rig.scripted.runs().len(), 2);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(rig.world.runs().len(), 5);
-    assert!(rig.world.waits(&started)[0] >= Duration::from_secs(10));
+    assert_eq!(rig.scripted.runs().len(), 5);
+    assert!(rig.scripted.waits(&started)[0] >= Duration::from_secs(10));
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_that_ask_for_the_same_time_with_a_jitter_do_not_come_back_together() {
-    let (world, server) = (World::default(), Server::new());
+    let (scripted, server) = (Script::default(), Server::new());
     let keys: Vec<String> = (0..200).map(|number| format!("a/x{number}")).collect();
     for key in &keys {
-        world.script(key, &["jittered"]);
+        scripted.script(key, &["jittered"]);
         server.put(key, "1");
     }
-    let rig = start(world, server, |controller| controller.jitter_seed(1)).await;
+    let rig = start(scripted, server, |controller| controller.jitter_seed(1)).await;
     tokio::time::sleep(Duration::from_secs(400)).await;
-    let mut waits: Vec<u64> = keys.iter().map(|key| rig.world.waits(key)[0].as_secs()).collect();
+    let mut waits: Vec<u64> = keys.iter().map(|key| rig.scripted.waits(key)[0].as_secs()).collect();
     waits.sort_unstable();
     assert!(waits[0] < 303 && waits[199] > 327 && waits[199] <= 330, "{waits:?}");
     waits.dedup();
@@ -266,37 +266,37 @@ async fn objects_that_ask_for_the_same_time_with_a_jitter_do_not_come_back_toget
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_given_up_after_so_many_failures_and_reported() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["error"; 9]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["error"; 9]);
     server.put("a/x", "1");
     let reports = Arc::new(Mutex::new(Vec::new()));
     let reported = Arc::clone(&reports);
-    let rig = start(world, server, |controller| {
+    let rig = start(scripted, server, |controller| {
         controller.give_up_after(3, move |key, error| reported.lock().push(format!("{key}: {error}")))
     })
     .await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(rig.world.runs().len(), 4);
+    assert_eq!(rig.scripted.runs().len(), 4);
     assert_eq!(*reports.lock(), ["a/x: scripted"]);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_report_that_panics_costs_no_worker_and_no_key() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["error", "error"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["error", "error"]);
     server.put("a/x", "1");
-    let rig = start(world, server, |controller| controller.give_up_after(1, |_, _| panic!("scripted"))).await;
-    eventually("a third run", || rig.world.runs().len() == 3).await;
+    let rig = start(scripted, server, |controller| controller.give_up_after(1, |_, _| panic!("scripted"))).await;
+    eventually("a third run", || rig.scripted.runs().len() == 3).await;
     rig.server.put("a/y", "1");
-    eventually("another key", || rig.world.runs().len() == 4).await;
+    eventually("another key", || rig.scripted.runs().len() == 4).await;
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn owned_objects_run_their_owner_and_only_the_controlling_one() {
     let server = Server::new();
-    let rig = start(World::default(), server, Controller::owns::<Deployment>).await;
+    let rig = start(Script::default(), server, Controller::owns::<Deployment>).await;
     let owned = |kind: &str, owner: &str, is_controller: bool| {
         json!({
             "metadata": {"namespace": "a", "name": "child", "ownerReferences": [
@@ -312,7 +312,7 @@ async fn owned_objects_run_their_owner_and_only_the_controlling_one() {
     ] {
         rig.server.put_raw("/apis/apps/v1/deployments", child);
         settle().await;
-        assert_eq!(rig.world.take_runs(), expected);
+        assert_eq!(rig.scripted.take_runs(), expected);
     }
     rig.finish().await.unwrap();
 }
@@ -321,16 +321,16 @@ async fn owned_objects_run_their_owner_and_only_the_controlling_one() {
 async fn a_predicate_sees_what_happened_and_decides() {
     let server = Server::new();
     server.put("a/x", "1");
-    let rig = start(World::default(), server, |controller| {
+    let rig = start(Script::default(), server, |controller| {
         controller.when(|change: &Change<'_, ConfigMap>| matches!(change, Change::Deleted(_)))
     })
     .await;
     rig.server.put("a/x", "2");
     settle().await;
-    assert_eq!(rig.world.runs(), [""; 0]);
+    assert_eq!(rig.scripted.runs(), [""; 0]);
     rig.server.delete("a/x");
     settle().await;
-    assert_eq!(rig.world.runs(), ["a/x"]);
+    assert_eq!(rig.scripted.runs(), ["a/x"]);
     rig.finish().await.unwrap();
 }
 
@@ -339,13 +339,13 @@ async fn an_object_made_again_while_away_passes_the_predicate_of_generations() {
     let server = Server::new();
     let object = json!({"metadata": {"namespace": "a", "name": "x", "generation": 1}});
     server.put_raw("/api/v1/configmaps", object.clone());
-    let rig = start(World::default(), server, |controller| controller.when(predicates::generation_changed())).await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    let rig = start(Script::default(), server, |controller| controller.when(predicates::generation_changed())).await;
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     rig.server.end_watches();
     rig.server.delete("a/x");
     rig.server.put_raw("/api/v1/configmaps", object);
     rig.server.compact();
-    eventually("a run for the new object", || rig.world.runs() == ["a/x"]).await;
+    eventually("a run for the new object", || rig.scripted.runs() == ["a/x"]).await;
     rig.finish().await.unwrap();
 }
 
@@ -353,16 +353,16 @@ async fn an_object_made_again_while_away_passes_the_predicate_of_generations() {
 async fn a_resync_runs_every_key_again() {
     let server = Server::new();
     server.put("a/x", "1");
-    let rig = start(World::default(), server, |controller| controller.resync(Duration::from_secs(60))).await;
+    let rig = start(Script::default(), server, |controller| controller.resync(Duration::from_secs(60))).await;
     tokio::time::sleep(Duration::from_secs(130)).await;
-    assert_eq!(rig.world.runs(), ["a/x", "a/x", "a/x"]);
+    assert_eq!(rig.scripted.runs(), ["a/x", "a/x", "a/x"]);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_can_be_added_from_elsewhere() {
     let mut queue = None;
-    let rig = start(World::default(), Server::new(), |controller| {
+    let rig = start(Script::default(), Server::new(), |controller| {
         queue = Some(controller.queue());
         controller.name("renamed")
     })
@@ -371,7 +371,7 @@ async fn keys_can_be_added_from_elsewhere() {
     assert_eq!(&*queue.name(), "renamed");
     queue.add(ObjectKey::cluster("drifted"));
     settle().await;
-    assert_eq!(rig.world.runs(), ["drifted"]);
+    assert_eq!(rig.scripted.runs(), ["drifted"]);
     rig.finish().await.unwrap();
 }
 
@@ -380,12 +380,12 @@ async fn no_key_runs_before_the_caches_are_filled_and_the_wait_can_be_limited() 
     let server = Server::new();
     server.serve("/apis/apps/v1/deployments", false);
     server.put("a/x", "1");
-    let rig = start(World::default(), server, |controller| {
+    let rig = start(Script::default(), server, |controller| {
         controller.owns::<Deployment>().sync_timeout(Duration::from_secs(120))
     })
     .await;
     tokio::time::sleep(Duration::from_secs(100)).await;
-    assert_eq!(rig.world.runs(), [""; 0]);
+    assert_eq!(rig.scripted.runs(), [""; 0]);
     let error = rig.task.await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), r#"controller "configmap" cannot start"#);
     let cause = std::error::Error::source(&error).unwrap().to_string();
@@ -425,17 +425,17 @@ async fn no_key_runs_before_the_caches_that_only_its_reconciler_knows_are_filled
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_running_reconciles_finish_within_the_grace_period() {
     for (answer, is_clean) in [("slow", true), ("hang", false)] {
-        let (world, server) = (World::default(), Server::new());
-        world.script("a/x", &[answer]);
+        let (scripted, server) = (Script::default(), Server::new());
+        scripted.script("a/x", &[answer]);
         server.put("a/x", "1");
         server.put("a/y", "1");
-        let rig = start(world, server, |controller| controller.grace(Duration::from_secs(20))).await;
+        let rig = start(scripted, server, |controller| controller.grace(Duration::from_secs(20))).await;
         let started = Instant::now();
-        let world = rig.world.clone();
+        let scripted = rig.scripted.clone();
         let result = rig.finish().await;
         assert_eq!(result.is_ok(), is_clean, "{result:?}");
         assert!(started.elapsed() >= Duration::from_secs(9) && started.elapsed() <= Duration::from_secs(21));
-        assert_eq!(world.runs(), ["a/x"], "what waits is dropped");
+        assert_eq!(scripted.runs(), ["a/x"], "what waits is dropped");
     }
 }
 
@@ -444,48 +444,49 @@ async fn a_controller_watches_one_scope() {
     let server = Server::new();
     server.put("a/x", "1");
     server.put("b/y", "1");
-    let rig = start_of(World::default(), server, Scope::Namespace("b".into()), |controller| controller).await;
-    assert_eq!(rig.world.runs(), ["b/y"]);
+    let rig = start_of(Script::default(), server, Scope::Namespace("b".into()), |controller| controller).await;
+    assert_eq!(rig.scripted.runs(), ["b/y"]);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_limiter_that_panics_costs_no_worker() {
-    let (world, server) = (World::default(), Server::new());
-    world.script("a/x", &["error", "error"]);
+    let (scripted, server) = (Script::default(), Server::new());
+    scripted.script("a/x", &["error", "error"]);
     server.put("a/x", "1");
     let limiter = RateLimiter::function(|_| panic!("scripted"));
-    let rig = start(world, server, |controller| controller.rate_limiter(limiter)).await;
-    eventually("a third run", || rig.world.runs().len() == 3).await;
+    let rig = start(scripted, server, |controller| controller.rate_limiter(limiter)).await;
+    eventually("a third run", || rig.scripted.runs().len() == 3).await;
     rig.server.put("a/y", "1");
-    eventually("another key", || rig.world.runs().len() == 4).await;
+    eventually("another key", || rig.scripted.runs().len() == 4).await;
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn times_may_be_without_end() {
-    let (world, server) = (World::default(), Server::new());
+    let (scripted, server) = (Script::default(), Server::new());
     server.put("a/x", "1");
     let never = Duration::MAX;
     let rig =
-        start(world, server, |controller| controller.resync(never).timeout(never).sync_timeout(never).grace(never))
+        start(scripted, server, |controller| controller.resync(never).timeout(never).sync_timeout(never).grace(never))
             .await;
-    assert_eq!(rig.world.runs(), ["a/x"]);
+    assert_eq!(rig.scripted.runs(), ["a/x"]);
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_is_dropped_leaves_no_handler_in_informers_that_live_on() {
-    let (server, world) = (Server::new(), World::default());
+    let (server, scripted) = (Server::new(), Script::default());
     let factory = InformerFactory::new(server.client());
     let _informers_live_on = factory.start();
     let held = Arc::new(());
     let handler = Arc::downgrade(&held);
-    let controller = Controller::<ConfigMap>::new(reconcile, world.clone()).when(move |_| Arc::strong_count(&held) > 0);
+    let controller =
+        Controller::<ConfigMap>::new(reconcile, scripted.clone()).when(move |_| Arc::strong_count(&held) > 0);
     let queue = controller.queue();
     let task = tokio::spawn(async move { controller.run(&factory, CancellationToken::new()).await });
     server.put("a/x", "1");
-    eventually("it works", || world.runs().len() == 1).await;
+    eventually("it works", || scripted.runs().len() == 1).await;
     task.abort();
     eventually("the handler is gone", || handler.strong_count() == 0).await;
     server.put("a/y", "1");

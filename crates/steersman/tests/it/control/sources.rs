@@ -17,7 +17,7 @@ use steersman::{Action, BoxError, Controller, InformerFactory, Lister, ObjectKey
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::control::controller::{World, start, start_of};
+use crate::control::controller::{Script, start, start_of};
 use crate::server::{Server, settle};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
@@ -40,13 +40,13 @@ fn key_in_label(deployment: &Deployment) -> Vec<ObjectKey> {
 #[tokio::test(start_paused = true)]
 async fn every_owner_runs_where_all_owners_count() {
     let all = |controller: Controller<ConfigMap>| controller.owns_with::<Deployment>(Scope::All, OwnedBy::Any);
-    let rig = start(World::default(), Server::new(), all).await;
+    let rig = start(Script::default(), Server::new(), all).await;
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "", &[("x", true), ("y", false)]));
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x", "a/y"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x", "a/y"]);
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "", &[("y", false), ("z", false)]));
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x", "a/y", "a/z"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x", "a/y", "a/z"]);
     rig.finish().await.unwrap();
 }
 
@@ -56,8 +56,8 @@ async fn what_is_owned_is_watched_in_the_scope_of_the_owners() {
     server.put_raw(DEPLOYMENTS, deployment("a", "", &[("x", true)]));
     server.put_raw(DEPLOYMENTS, deployment("b", "", &[("x", true)]));
     let owns = |controller: Controller<ConfigMap>| controller.owns::<Deployment>();
-    let rig = start_of(World::default(), server, Scope::Namespace("a".to_owned()), owns).await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    let rig = start_of(Script::default(), server, Scope::Namespace("a".to_owned()), owns).await;
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     rig.finish().await.unwrap();
 }
 
@@ -108,7 +108,7 @@ async fn an_informer_says_what_is_watched_for_the_controller_and_its_readers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_has_predicates_of_its_own_and_all_must_pass() {
-    let rig = start(World::default(), Server::new(), |controller| {
+    let rig = start(Script::default(), Server::new(), |controller| {
         let watch = Watch::new(Scope::All)
             .when(predicates::labels_changed())
             .when(|change: &Change<'_, Deployment>| !matches!(change, Change::Added(..)));
@@ -118,19 +118,19 @@ async fn a_watch_has_predicates_of_its_own_and_all_must_pass() {
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "x", &[]));
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "x", &[("z", true)]));
     settle().await;
-    assert_eq!(rig.world.take_runs(), [""; 0], "added, and then changed without its labels");
+    assert_eq!(rig.scripted.take_runs(), [""; 0], "added, and then changed without its labels");
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "y", &[]));
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x", "a/y"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x", "a/y"]);
     rig.server.put("a/other", "1");
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/other"], "the controller's own objects are not filtered");
+    assert_eq!(rig.scripted.take_runs(), ["a/other"], "the controller's own objects are not filtered");
     rig.finish().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_map_may_look_at_the_change_as_a_whole() {
-    let rig = start(World::default(), Server::new(), |controller| {
+    let rig = start(Script::default(), Server::new(), |controller| {
         controller.watches_changes::<Deployment>(Scope::All, |change| match change {
             Change::Updated { old, .. } => key_in_label(old.object().unwrap()),
             _ => Vec::new(),
@@ -140,7 +140,7 @@ async fn a_map_may_look_at_the_change_as_a_whole() {
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "x", &[]));
     rig.server.put_raw(DEPLOYMENTS, deployment("a", "y", &[]));
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    assert_eq!(rig.scripted.take_runs(), ["a/x"]);
     rig.finish().await.unwrap();
 }
 
@@ -197,7 +197,7 @@ async fn a_stream_of_keys_runs_them_and_is_dropped_with_the_controller() {
         Some((ObjectKey::cluster(name), receiver))
     });
     let broken = futures::stream::once(async { panic!("scripted") });
-    let rig = start(World::default(), Server::new(), |controller| {
+    let rig = start(Script::default(), Server::new(), |controller| {
         controller.keys_from(keys).keys_from(broken).keys_from(futures::stream::empty())
     })
     .await;
@@ -205,7 +205,7 @@ async fn a_stream_of_keys_runs_them_and_is_dropped_with_the_controller() {
         tokio::time::timeout(Duration::from_secs(60), sender.send(name)).await.unwrap().unwrap();
     }
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["one", "two"]);
+    assert_eq!(rig.scripted.take_runs(), ["one", "two"]);
     rig.finish().await.unwrap();
     assert!(sender.is_closed());
 }
@@ -217,12 +217,12 @@ async fn a_stream_of_keys_is_not_read_before_the_workers_start() {
     let ticks = futures::stream::repeat(()).then(|()| tokio::time::sleep(Duration::from_secs(60)));
     let keys = ticks.map(|()| ObjectKey::cluster("tick"));
     let rig =
-        start(World::default(), server, |controller| controller.owns::<Deployment>().keys_from(keys.boxed())).await;
+        start(Script::default(), server, |controller| controller.owns::<Deployment>().keys_from(keys.boxed())).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(rig.world.take_runs(), [""; 0]);
+    assert_eq!(rig.scripted.take_runs(), [""; 0]);
     rig.server.serve(DEPLOYMENTS, true);
     tokio::time::sleep(Duration::from_secs(300)).await;
-    assert!(rig.world.take_runs().len() >= 3);
+    assert!(rig.scripted.take_runs().len() >= 3);
     rig.finish().await.unwrap();
 }
 
@@ -233,11 +233,11 @@ async fn a_controller_of_several_namespaces_watches_what_it_owns_there() {
         server.put_raw(DEPLOYMENTS, deployment(namespace, "", &[("x", true)]));
     }
     let owns = |controller: Controller<ConfigMap>| controller.owns::<Deployment>();
-    let rig = start_of(World::default(), server, Scope::namespaces(["a", "b"]), owns).await;
-    assert_eq!(rig.world.take_runs(), ["a/x", "b/x"]);
+    let rig = start_of(Script::default(), server, Scope::namespaces(["a", "b"]), owns).await;
+    assert_eq!(rig.scripted.take_runs(), ["a/x", "b/x"]);
     rig.server.put_raw(DEPLOYMENTS, deployment("b", "changed", &[("x", true)]));
     rig.server.put_raw(DEPLOYMENTS, deployment("c", "changed", &[("x", true)]));
     settle().await;
-    assert_eq!(rig.world.take_runs(), ["b/x"]);
+    assert_eq!(rig.scripted.take_runs(), ["b/x"]);
     rig.finish().await.unwrap();
 }

@@ -26,7 +26,7 @@ use tower::Service;
 use crate::server::Server;
 
 /// The state that all candidates share.
-struct World {
+struct Contest {
     seed: u64,
     rng: StdRng,
     /// The probability that one thing goes wrong.
@@ -45,20 +45,20 @@ struct Candidate {
     waker: Option<Waker>,
 }
 
-type Shared = Arc<Mutex<World>>;
+type Shared = Arc<Mutex<Contest>>;
 
 /// The connection to the server, with its delays and losses. A request that was sent arrives even if its sender gave
 /// up.
 #[derive(Clone)]
 struct Network {
     server: Server,
-    world: Shared,
+    contest: Shared,
 }
 
 /// A process that can be frozen.
 struct Process {
     number: usize,
-    world: Shared,
+    contest: Shared,
     main: BoxFuture<'static, ()>,
 }
 
@@ -71,7 +71,7 @@ impl Candidate {
     }
 }
 
-impl World {
+impl Contest {
     fn is_unlucky(&mut self) -> bool {
         self.rng.random_bool(self.hostility)
     }
@@ -108,8 +108,8 @@ impl Service<Request<Body>> for Network {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (there, back, is_lost, is_unanswered) = {
-            let mut world = self.world.lock();
-            (world.delay(), world.delay(), world.is_unlucky(), world.is_unlucky())
+            let mut contest = self.contest.lock();
+            (contest.delay(), contest.delay(), contest.is_unlucky(), contest.is_unlucky())
         };
         let mut server = self.server.clone();
         let (sender, answer) = oneshot::channel();
@@ -141,7 +141,7 @@ impl Future for Process {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let number = self.number;
-        if let Some(candidate) = self.world.lock().candidates.get_mut(&number) {
+        if let Some(candidate) = self.contest.lock().candidates.get_mut(&number) {
             candidate.waker = Some(cx.waker().clone());
             if candidate.is_frozen && !candidate.is_thawing {
                 return Poll::Pending;
@@ -150,16 +150,16 @@ impl Future for Process {
             (candidate.is_frozen, candidate.is_thawing) = (false, false);
         }
         let polled = self.main.as_mut().poll(cx);
-        self.world.lock().check();
+        self.contest.lock().check();
         polled
     }
 }
 
-fn start(server: &Server, world: &Shared, number: usize) -> JoinHandle<()> {
-    world.lock().candidates.insert(number, Candidate::default());
-    let client = Client::new(Network { server: server.clone(), world: Arc::clone(world) }, "default");
+fn start(server: &Server, contest: &Shared, number: usize) -> JoinHandle<()> {
+    contest.lock().candidates.insert(number, Candidate::default());
+    let client = Client::new(Network { server: server.clone(), contest: Arc::clone(contest) }, "default");
     let options = ElectionOptions::new("test", "kube-system").identity(format!("candidate-{number}"));
-    let shared = Arc::clone(world);
+    let shared = Arc::clone(contest);
     let main = async move {
         let mut election = Election::new(client, options).expect("the default times are sound");
         loop {
@@ -173,12 +173,12 @@ fn start(server: &Server, world: &Shared, number: usize) -> JoinHandle<()> {
             }
         }
     };
-    tokio::spawn(Process { number, world: Arc::clone(world), main: main.boxed() })
+    tokio::spawn(Process { number, contest: Arc::clone(contest), main: main.boxed() })
 }
 
 /// Lets one candidate freeze, thaw or die.
-fn strike(server: &Server, world: &Shared, tasks: &mut BTreeMap<usize, JoinHandle<()>>, next: &mut usize) {
-    let mut guard = world.lock();
+fn strike(server: &Server, contest: &Shared, tasks: &mut BTreeMap<usize, JoinHandle<()>>, next: &mut usize) {
+    let mut guard = contest.lock();
     let numbers: Vec<usize> = tasks.keys().copied().collect();
     let number = numbers[guard.rng.random_range(0..numbers.len())];
     match guard.rng.random_range(0..10) {
@@ -196,7 +196,7 @@ fn strike(server: &Server, world: &Shared, tasks: &mut BTreeMap<usize, JoinHandl
             if let Some(task) = tasks.remove(&number) {
                 task.abort();
             }
-            tasks.insert(*next, start(server, world, *next));
+            tasks.insert(*next, start(server, contest, *next));
             *next += 1;
         }
         _ => {}
@@ -206,15 +206,15 @@ fn strike(server: &Server, world: &Shared, tasks: &mut BTreeMap<usize, JoinHandl
 async fn schedule(seed: u64) -> usize {
     let mut rng = StdRng::seed_from_u64(seed);
     let (n, hostility) = (rng.random_range(2..=5), rng.random_range(0.0..0.25));
-    let world = World { seed, rng, hostility, candidates: BTreeMap::new(), n_terms: 0 };
-    let (server, world) = (Server::new(), Arc::new(Mutex::new(world)));
+    let contest = Contest { seed, rng, hostility, candidates: BTreeMap::new(), n_terms: 0 };
+    let (server, contest) = (Server::new(), Arc::new(Mutex::new(contest)));
     let mut tasks: BTreeMap<usize, JoinHandle<()>> =
-        (0..n).map(|number| (number, start(&server, &world, number))).collect();
+        (0..n).map(|number| (number, start(&server, &contest, number))).collect();
     let mut next = n;
     for _ in 0..60 {
-        let wait = Duration::from_millis(world.lock().rng.random_range(0..10_000));
+        let wait = Duration::from_millis(contest.lock().rng.random_range(0..10_000));
         sleep(wait).await;
-        strike(&server, &world, &mut tasks, &mut next);
+        strike(&server, &contest, &mut tasks, &mut next);
         for task in tasks.values_mut() {
             if let Some(ended) = task.now_or_never() {
                 ended.unwrap();
@@ -223,15 +223,15 @@ async fn schedule(seed: u64) -> usize {
     }
     // Once it is quiet, a candidate leads, for as long as it is willing.
     {
-        let mut world = world.lock();
-        world.hostility = 0.0;
-        for candidate in world.candidates.values_mut() {
+        let mut contest = contest.lock();
+        contest.hostility = 0.0;
+        for candidate in contest.candidates.values_mut() {
             candidate.thaw();
         }
     }
-    let n_terms = world.lock().n_terms;
+    let n_terms = contest.lock().n_terms;
     sleep(Duration::from_secs(200)).await;
-    assert!(world.lock().n_terms > n_terms, "seed {seed}: nobody leads");
+    assert!(contest.lock().n_terms > n_terms, "seed {seed}: nobody leads");
     for (_, task) in tasks {
         task.abort();
     }

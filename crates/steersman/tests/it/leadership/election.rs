@@ -1,5 +1,6 @@
 //! One leader at a time, whatever happens to it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use steersman::metrics::{Metrics, MetricsFormat};
 use steersman::{Action, Controller, Manager, ManagerError, ObjectKey, ReconcileError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::server::{Fault, Server, Verb, eventually};
 
@@ -34,7 +35,7 @@ struct Replica {
 impl Replica {
     /// The result with which the replica ends by itself, within the hour.
     async fn end(&mut self) -> Result<(), ManagerError> {
-        tokio::time::timeout(Duration::from_secs(3_600), &mut self.task).await.expect("it goes on").unwrap()
+        timeout(Duration::from_secs(3_600), &mut self.task).await.expect("it goes on").unwrap()
     }
 }
 
@@ -96,6 +97,35 @@ async fn one_replica_works_and_another_takes_over_at_once_when_it_leaves() {
     two.shutdown.send(()).unwrap();
     two.task.await.unwrap().unwrap();
     assert_eq!(holder(&server), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn managers_under_one_election_work_while_it_is_held() {
+    let (server, work) = rig();
+    let options = ElectionOptions::new("test", "kube-system").identity("one".to_owned());
+    let mut election = Election::new(server.client(), options).unwrap();
+    election.acquire().await;
+    let running: Vec<Replica> = ["first", "second"]
+        .into_iter()
+        .map(|name| {
+            let controller = Controller::<ConfigMap>::new(reconcile, (name, Arc::clone(&work)));
+            let manager = Manager::new(server.client()).under(election.leadership()).controller(controller);
+            let (shutdown, asked) = oneshot::channel::<()>();
+            Replica { shutdown, task: tokio::spawn(manager.run(async { drop(asked.await) })) }
+        })
+        .collect();
+    let held = timeout(Duration::from_secs(60), election.hold()).await;
+    assert!(held.is_err(), "the lease is renewed");
+    let names = |work: &Work| work.lock().iter().map(|(name, _)| *name).collect::<BTreeSet<_>>();
+    assert_eq!(names(&work), BTreeSet::from(["first", "second"]));
+    election.release().await;
+    let before = work.lock().len();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(work.lock().len() <= before + 2, "nobody leads any more");
+    for replica in running {
+        replica.shutdown.send(()).unwrap();
+        replica.task.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,7 +355,7 @@ async fn a_renewal_is_one_write_every_two_seconds_and_no_read() {
     one.acquire().await;
     let acquired = lease(&server)["spec"]["acquireTime"].clone();
     let (n_reads, n_writes) = (server.n_seen("GET "), server.n_seen("PUT "));
-    assert!(tokio::time::timeout(Duration::from_secs(61), one.hold()).await.is_err());
+    assert!(timeout(Duration::from_secs(61), one.hold()).await.is_err());
     assert_eq!((server.n_seen("GET ") - n_reads, server.n_seen("PUT ") - n_writes), (0, 30));
     let spec = &lease(&server)["spec"];
     assert_eq!((&spec["acquireTime"], &spec["leaseTransitions"]), (&acquired, &json!(0)));
@@ -341,7 +371,7 @@ async fn renewals_that_have_to_read_the_lease_are_counted() {
     for _ in 0..2 {
         server.fail(Verb::Write, conflict());
     }
-    assert!(tokio::time::timeout(Duration::from_secs(60), one.hold()).await.is_err());
+    assert!(timeout(Duration::from_secs(60), one.hold()).await.is_err());
     let text = metrics.encode(MetricsFormat::Prometheus);
     assert!(text.contains(r#"leader_election_slowpath_total{name="test"} 2"#), "{text}");
 }
@@ -352,7 +382,7 @@ async fn a_connection_that_falls_silent_once_does_not_cost_the_lease() {
     let mut one = candidate(&server, "one");
     one.acquire().await;
     server.fail(Verb::Write, Fault::Silence);
-    assert!(tokio::time::timeout(Duration::from_secs(60), one.hold()).await.is_err());
+    assert!(timeout(Duration::from_secs(60), one.hold()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -407,7 +437,7 @@ async fn a_candidate_that_never_tried_asks_for_nothing_when_it_goes() {
     let server = Server::new();
     put_lease(&server, "other", 15);
     let mut one = candidate(&server, "one");
-    assert!(tokio::time::timeout(Duration::from_secs(10), one.acquire()).await.is_err());
+    assert!(timeout(Duration::from_secs(10), one.acquire()).await.is_err());
     let n_seen = server.seen().len();
     one.release().await;
     assert_eq!(server.seen().len(), n_seen);
@@ -418,7 +448,7 @@ async fn what_a_cancelled_attempt_has_got_is_given_back() {
     let server = Server::new();
     let mut one = candidate(&server, "one");
     server.fail(Verb::Write, Fault::Silence);
-    assert!(tokio::time::timeout(Duration::from_secs(1), one.acquire()).await.is_err());
+    assert!(timeout(Duration::from_secs(1), one.acquire()).await.is_err());
     // The write was done, though its answer was lost.
     put_lease(&server, "one", 15);
     one.release().await;

@@ -64,7 +64,7 @@ enum Notice {
 }
 
 #[derive(Default)]
-struct World {
+struct ApiServer {
     objects: BTreeMap<Place, ObjectMeta>,
     streams: [VecDeque<Notice>; 3],
     /// The changes of users between the requests of the collector.
@@ -80,7 +80,7 @@ struct World {
 
 struct Model {
     graph: Mutex<Graph>,
-    world: Mutex<World>,
+    api_server: Mutex<ApiServer>,
     deletions: VecDeque<Uid>,
     orphanings: VecDeque<Uid>,
     later: Vec<(Turn, Uid)>,
@@ -94,7 +94,7 @@ enum Turn {
     Orphan,
 }
 
-// === impl World ===
+// === impl ApiServer ===
 
 fn is_namespaced(kind: usize) -> bool {
     kind < 2
@@ -120,7 +120,7 @@ fn kind_number(kind: &str) -> usize {
     KINDS.iter().position(|one| *one == kind).unwrap()
 }
 
-impl World {
+impl ApiServer {
     fn place_of(&self, kind: &str, namespace: Option<&str>, name: &str) -> Option<Place> {
         let kind = kind_number(kind);
         let namespace = namespace.unwrap_or_default();
@@ -312,7 +312,7 @@ impl World {
     }
 }
 
-impl Server for Mutex<World> {
+impl Server for Mutex<ApiServer> {
     type Error = Infallible;
 
     fn scope(&self, kind: &Kind) -> Option<Scope> {
@@ -329,17 +329,18 @@ impl Server for Mutex<World> {
         version: Option<&str>,
         policy: PropagationPolicy,
     ) -> Result<Answer, Infallible> {
-        let mut world = self.lock();
-        let Some((place, found)) = world.request(object) else { return Ok(Answer::Gone) };
-        if !World::is_meant(&found, object) || version.is_some_and(|one| found.resource_version.as_deref() != Some(one))
+        let mut api_server = self.lock();
+        let Some((place, found)) = api_server.request(object) else { return Ok(Answer::Gone) };
+        if !ApiServer::is_meant(&found, object)
+            || version.is_some_and(|one| found.resource_version.as_deref() != Some(one))
         {
             return Ok(Answer::Conflict);
         }
         let owners = found.owner_references.as_deref().unwrap_or_default();
-        if owners.is_empty() || owners.iter().any(|owner| world.must_keep(&found, owner)) {
-            world.blame(format!("{place:?} has an owner and is deleted"));
+        if owners.is_empty() || owners.iter().any(|owner| api_server.must_keep(&found, owner)) {
+            api_server.blame(format!("{place:?} has an owner and is deleted"));
         }
-        Ok(world.delete(place, &policy))
+        Ok(api_server.delete(place, &policy))
     }
 
     async fn remove_owners(
@@ -348,23 +349,24 @@ impl Server for Mutex<World> {
         version: Option<&str>,
         owners: &[Uid],
     ) -> Result<Answer, Infallible> {
-        let mut world = self.lock();
-        let Some((place, mut found)) = world.request(object) else { return Ok(Answer::Gone) };
-        if !World::is_meant(&found, object) || version.is_some_and(|one| found.resource_version.as_deref() != Some(one))
+        let mut api_server = self.lock();
+        let Some((place, mut found)) = api_server.request(object) else { return Ok(Answer::Gone) };
+        if !ApiServer::is_meant(&found, object)
+            || version.is_some_and(|one| found.resource_version.as_deref() != Some(one))
         {
             return Ok(Answer::Conflict);
         }
         let before = found.clone();
         let is_removed = |reference: &OwnerReference| owners.contains(&Uid::from(reference.uid.as_str()));
         for reference in before.owner_references.iter().flatten().filter(|reference| is_removed(reference)) {
-            let is_orphaning = world.orphaning.contains(&reference.uid);
-            if world.must_keep(&before, reference) && !is_orphaning {
-                world.blame(format!("{place:?} loses an owner that exists"));
+            let is_orphaning = api_server.orphaning.contains(&reference.uid);
+            if api_server.must_keep(&before, reference) && !is_orphaning {
+                api_server.blame(format!("{place:?} loses an owner that exists"));
             }
         }
         found.owner_references.get_or_insert_default().retain(|reference| !is_removed(reference));
         if found != before {
-            world.write(place, found);
+            api_server.write(place, found);
         }
         Ok(Answer::Done)
     }
@@ -374,9 +376,9 @@ impl Server for Mutex<World> {
         object: &Identity,
         references: &[OwnerReference],
     ) -> Result<Option<ObjectMeta>, Infallible> {
-        let mut world = self.lock();
-        let Some((place, mut found)) = world.request(object) else { return Ok(None) };
-        if !World::is_meant(&found, object) {
+        let mut api_server = self.lock();
+        let Some((place, mut found)) = api_server.request(object) else { return Ok(None) };
+        if !ApiServer::is_meant(&found, object) {
             return Ok(None);
         }
         for owner in found.owner_references.iter_mut().flatten() {
@@ -384,8 +386,8 @@ impl Server for Mutex<World> {
                 owner.block_owner_deletion = Some(false);
             }
         }
-        world.write(place, found);
-        Ok(world.objects.get(&place).cloned())
+        api_server.write(place, found);
+        Ok(api_server.objects.get(&place).cloned())
     }
 
     async fn set_finalizers(
@@ -394,25 +396,25 @@ impl Server for Mutex<World> {
         version: &str,
         finalizers: &[String],
     ) -> Result<Answer, Infallible> {
-        let mut world = self.lock();
-        let Some((place, mut found)) = world.request(object) else { return Ok(Answer::Gone) };
+        let mut api_server = self.lock();
+        let Some((place, mut found)) = api_server.request(object) else { return Ok(Answer::Gone) };
         if found.resource_version.as_deref() != Some(version) {
             return Ok(Answer::Conflict);
         }
         let loses = |finalizer: &str| has(&found, finalizer) && !finalizers.iter().any(|one| one == finalizer);
-        let known: Vec<bool> = world
+        let known: Vec<bool> = api_server
             .dependents(&found)
-            .filter(|(dependent, _)| dependent.uid != found.uid && !world.is_on_its_way(dependent))
+            .filter(|(dependent, _)| dependent.uid != found.uid && !api_server.is_on_its_way(dependent))
             .map(|(_, reference)| reference.block_owner_deletion == Some(true))
             .collect();
         if loses(FOREGROUND) && known.contains(&true) {
-            world.blame(format!("{place:?} goes before a dependent that blocks it"));
+            api_server.blame(format!("{place:?} goes before a dependent that blocks it"));
         }
         if loses(ORPHAN) && !known.is_empty() {
-            world.blame(format!("{place:?} goes before a dependent is orphaned"));
+            api_server.blame(format!("{place:?} goes before a dependent is orphaned"));
         }
         found.finalizers = Some(finalizers.to_vec());
-        world.write(place, found);
+        api_server.write(place, found);
         Ok(Answer::Done)
     }
 }
@@ -428,10 +430,10 @@ fn done<T>(future: impl Future<Output = T>) -> T {
 
 impl Model {
     fn new(meanwhile: Vec<Option<Op>>) -> Model {
-        let world = World { meanwhile: meanwhile.into(), ..World::default() };
+        let api_server = ApiServer { meanwhile: meanwhile.into(), ..ApiServer::default() };
         Model {
             graph: Mutex::new(Graph::remembering(6)),
-            world: Mutex::new(world),
+            api_server: Mutex::new(api_server),
             deletions: VecDeque::new(),
             orphanings: VecDeque::new(),
             later: Vec::new(),
@@ -447,7 +449,7 @@ impl Model {
 
     fn deliver(&mut self, kind: usize, n_events: usize) {
         for _ in 0..n_events {
-            let Some(notice) = self.world.get_mut().streams[kind].pop_front() else { return };
+            let Some(notice) = self.api_server.get_mut().streams[kind].pop_front() else { return };
             let graph = self.graph.get_mut();
             let name = graph.names().kind("v1", KINDS[kind]);
             let effects = match notice {
@@ -462,13 +464,13 @@ impl Model {
     /// Works on one key. Returns `false` if there is none.
     fn work(&mut self) -> bool {
         if let Some(uid) = self.orphanings.pop_front() {
-            if done(attempt::to_orphan(&self.graph, &self.world, &uid)).unwrap() == Next::Later {
+            if done(attempt::to_orphan(&self.graph, &self.api_server, &uid)).unwrap() == Next::Later {
                 self.later.push((Turn::Orphan, uid));
             }
             return true;
         }
         let Some(uid) = self.deletions.pop_front() else { return false };
-        let (effects, next) = done(attempt::to_delete(&self.graph, &self.world, &uid)).unwrap();
+        let (effects, next) = done(attempt::to_delete(&self.graph, &self.api_server, &uid)).unwrap();
         self.apply(effects);
         if next == Next::Later {
             self.later.push((Turn::Delete, uid));
@@ -484,7 +486,7 @@ impl Model {
                     self.work();
                 }
             }
-            op => self.world.get_mut().act(op),
+            op => self.api_server.get_mut().act(op),
         }
     }
 
@@ -492,13 +494,13 @@ impl Model {
     fn rest(mut self) -> Vec<String> {
         for _ in 0..STEPS_MAX {
             let has_worked = self.work();
-            let n_waiting: usize = self.world.get_mut().streams.iter().map(VecDeque::len).sum();
+            let n_waiting: usize = self.api_server.get_mut().streams.iter().map(VecDeque::len).sum();
             (0..KINDS.len()).for_each(|kind| self.deliver(kind, usize::MAX));
             let later = std::mem::take(&mut self.later);
             if !has_worked && n_waiting == 0 && later.is_empty() {
-                let mut world = self.world.into_inner();
-                world.check_rest();
-                return world.wrong;
+                let mut api_server = self.api_server.into_inner();
+                api_server.check_rest();
+                return api_server.wrong;
             }
             for (turn, uid) in later {
                 match turn {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::quota::{self, Subject};
+use steersman_machinery::quota::{self, CountedObject};
 
 /// The kinds that are counted by their short names as well as by `count/`.
 const SHORT: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
@@ -61,12 +61,12 @@ impl Held {
         self.subject().is_some_and(|subject| subject.is_counted_as(name))
     }
 
-    fn subject(&self) -> Option<Subject<'_>> {
+    fn subject(&self) -> Option<CountedObject<'_>> {
         match self {
-            Held::Claim => Some(Subject::Claim),
-            Held::Object { group, resource } => Subject::of(group, resource),
-            Held::Pod => Some(Subject::Pod),
-            Held::Service => Some(Subject::Service),
+            Held::Claim => Some(CountedObject::Claim),
+            Held::Object { group, resource } => CountedObject::of(group, resource),
+            Held::Pod => Some(CountedObject::Pod),
+            Held::Service => Some(CountedObject::Service),
             Held::Unknown => None,
         }
     }

@@ -58,7 +58,7 @@ struct Identity {
 
 /// Endpoints that are in no slice yet, in order.
 #[derive(Default)]
-struct Wanted {
+struct UnassignedEndpoints {
     endpoints: Vec<Option<Endpoint>>,
     places: HashMap<Identity, usize>,
     next: usize,
@@ -67,7 +67,7 @@ struct Wanted {
 /// The endpoints of one set of ports.
 struct Group {
     ports: Vec<EndpointPort>,
-    wanted: Wanted,
+    wanted: UnassignedEndpoints,
 }
 
 /// Plans the slices of a Service that has a selector.
@@ -173,7 +173,8 @@ fn groups(
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| service_pods::is_endpoint(pod, Terminating::Included)) {
         let ports = slice_ports(service, pod);
-        let group = groups.entry(ports_key(&ports)).or_insert_with(|| Group { ports, wanted: Wanted::default() });
+        let group =
+            groups.entry(ports_key(&ports)).or_insert_with(|| Group { ports, wanted: UnassignedEndpoints::default() });
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
         let zone = nodes.get(node);
         if zone.is_none() && !service_pods::publishes_not_ready(service) {
@@ -402,7 +403,7 @@ impl Identity {
     }
 }
 
-impl Wanted {
+impl UnassignedEndpoints {
     fn add(&mut self, endpoint: Endpoint) {
         let identity = Identity::of(&endpoint);
         match self.places.get(&identity) {
@@ -420,7 +421,7 @@ impl Wanted {
         self.endpoints[at].take()
     }
 
-    /// The number of endpoints that are in no slice. First called after the last [`Wanted::take`].
+    /// The number of endpoints that are in no slice. First called after the last [`UnassignedEndpoints::take`].
     fn len(&self) -> usize {
         self.places.len()
     }

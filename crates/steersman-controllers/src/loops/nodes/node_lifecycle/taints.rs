@@ -1,6 +1,7 @@
 //! Computes the taints and labels of a Node from its conditions.
 
 use crate::loops::nodes::node_lifecycle::health::{self, READY};
+use crate::loops::nodes::node_lifecycle::zones::Zones;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -41,12 +42,12 @@ pub(super) enum NoExecute {
     },
 }
 
-/// The NoExecute taint that a Node should have. `is_all_disrupted`: no Node of the cluster is ready.
-pub(super) fn no_execute(node: &Node, is_all_disrupted: bool) -> NoExecute {
+/// The NoExecute taint that a Node should have: none while no zone has a ready Node.
+pub(super) fn no_execute(node: &Node, zones: &Zones) -> NoExecute {
     let Some(ready) = health::condition(node, READY) else { return NoExecute::Keep };
     let (key, other) = match ready.status.as_str() {
         "True" => return NoExecute::Remove,
-        _ if is_all_disrupted => return NoExecute::Remove,
+        _ if zones.is_all_disrupted() => return NoExecute::Remove,
         "False" => (NOT_READY, UNREACHABLE),
         "Unknown" => (UNREACHABLE, NOT_READY),
         _ => return NoExecute::Keep,
@@ -122,7 +123,9 @@ fn has(taints: &[Taint], key: &str, effect: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loops::nodes::node_lifecycle::zones::Count;
     use k8s_openapi::api::core::v1::NodeCondition;
+    use tokio::time::Instant;
 
     fn node(conditions: &[(&str, &str)], taints: &[&str]) -> Node {
         let mut node = Node::default();
@@ -174,16 +177,19 @@ mod tests {
 
     #[test]
     fn the_two_taints_with_no_execute_exclude_each_other() {
+        let (zones, mut disrupted) = (Zones::default(), Zones::default());
+        let count = Count { ready: 0, not_ready: 1 };
+        disrupted.update(&BTreeMap::from([(String::new(), count)]), Instant::now());
         let mut lost = node(&[(READY, "Unknown")], &[]);
-        assert_eq!(no_execute(&lost, false), NoExecute::Add { key: UNREACHABLE });
-        assert_eq!(no_execute(&lost, true), NoExecute::Remove);
+        assert_eq!(no_execute(&lost, &zones), NoExecute::Add { key: UNREACHABLE });
+        assert_eq!(no_execute(&lost, &disrupted), NoExecute::Remove);
         lost = node(&[(READY, "Unknown")], &["node.kubernetes.io/not-ready:NoExecute"]);
-        let swap = no_execute(&lost, false);
+        let swap = no_execute(&lost, &zones);
         assert_eq!(swap, NoExecute::Swap { to: UNREACHABLE, from: NOT_READY });
         check(&lost, swap, &["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]);
         let back = node(&[(READY, "True")], &["node.kubernetes.io/unreachable:NoExecute"]);
-        check(&back, no_execute(&back, false), &[]);
-        assert_eq!(no_execute(&node(&[], &["node.kubernetes.io/not-ready:NoExecute"]), false), NoExecute::Keep);
+        check(&back, no_execute(&back, &zones), &[]);
+        assert_eq!(no_execute(&node(&[], &["node.kubernetes.io/not-ready:NoExecute"]), &zones), NoExecute::Keep);
     }
 
     #[test]

@@ -17,7 +17,7 @@ const CONDITION: &str = "DisruptionAllowed";
 
 /// The demand of a budget.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum Limit<'a> {
     MaxUnavailable(&'a IntOrString),
     MinAvailable(&'a IntOrString),
     /// The budget sets neither.
@@ -44,24 +44,24 @@ pub(crate) struct Planned {
     pub(crate) recheck_in: Option<Duration>,
 }
 
-impl Wanted<'_> {
-    pub(crate) fn of(budget: &PodDisruptionBudget) -> Wanted<'_> {
-        let Some(spec) = &budget.spec else { return Wanted::Nothing };
+impl Limit<'_> {
+    pub(crate) fn of(budget: &PodDisruptionBudget) -> Limit<'_> {
+        let Some(spec) = &budget.spec else { return Limit::Nothing };
         match (&spec.max_unavailable, &spec.min_available) {
-            (Some(most), _) => Wanted::MaxUnavailable(most),
-            (None, Some(least)) => Wanted::MinAvailable(least),
-            (None, None) => Wanted::Nothing,
+            (Some(most), _) => Limit::MaxUnavailable(most),
+            (None, Some(least)) => Limit::MinAvailable(least),
+            (None, None) => Limit::Nothing,
         }
     }
 
     /// Whether the demand depends on the scale of the Pods' owners, and not only on existing Pods.
     pub(crate) fn needs_scale(self) -> bool {
-        matches!(self, Wanted::MaxUnavailable(_) | Wanted::MinAvailable(IntOrString::String(_)))
+        matches!(self, Limit::MaxUnavailable(_) | Limit::MinAvailable(IntOrString::String(_)))
     }
 
     pub(crate) fn of_pods(self, n_pods: usize) -> Result<Expected, String> {
         match self {
-            Wanted::MinAvailable(IntOrString::Int(healthy)) => Ok(Expected {
+            Limit::MinAvailable(IntOrString::Int(healthy)) => Ok(Expected {
                 count: i32::try_from(n_pods).unwrap_or(i32::MAX),
                 healthy: *healthy,
                 unmanaged: Vec::new(),
@@ -73,9 +73,9 @@ impl Wanted<'_> {
     /// The expected and the healthy number of Pods for owners that want `count` Pods.
     pub(crate) fn of_scale(self, count: i32) -> Result<(i32, i32), String> {
         let healthy = match self {
-            Wanted::MaxUnavailable(most) => count.saturating_sub(scaled(most, count)?).max(0),
-            Wanted::MinAvailable(least) => scaled(least, count)?,
-            Wanted::Nothing => 0,
+            Limit::MaxUnavailable(most) => count.saturating_sub(scaled(most, count)?).max(0),
+            Limit::MinAvailable(least) => scaled(least, count)?,
+            Limit::Nothing => 0,
         };
         Ok((count, healthy))
     }

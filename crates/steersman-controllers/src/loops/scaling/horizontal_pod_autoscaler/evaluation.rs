@@ -22,12 +22,12 @@ const TOLERANCE: f64 = 0.1;
 pub(crate) struct Evaluation<'a> {
     pub(crate) metrics: &'a MetricsClient,
     pub(crate) autoscaler: &'a HorizontalPodAutoscaler,
-    pub(crate) subject: Subject<'a>,
+    pub(crate) subject: ScaleTarget<'a>,
 }
 
 /// The target and its Pods.
 #[derive(Clone, Copy)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct ScaleTarget<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) selector: &'a str,
     pub(crate) pods: &'a [Arc<Pod>],
@@ -39,7 +39,7 @@ pub(crate) struct Subject<'a> {
 }
 
 /// The result of a metric.
-pub(crate) struct Found {
+pub(crate) struct MetricResult {
     pub(crate) replicas: i32,
     /// The name of the metric in messages.
     pub(crate) name: String,
@@ -60,7 +60,7 @@ pub(crate) struct Failure {
 type Proposed = (i32, String, MetricValueStatus);
 
 impl Evaluation<'_> {
-    pub(crate) async fn of(&self, spec: &MetricSpec) -> Result<Found, Failure> {
+    pub(crate) async fn of(&self, spec: &MetricSpec) -> Result<MetricResult, Failure> {
         let mut status = MetricStatus { type_: spec.type_.clone(), ..MetricStatus::default() };
         let (replicas, name) = match &*spec.type_ {
             "Resource" if let Some(source) = &spec.resource => {
@@ -111,11 +111,11 @@ impl Evaluation<'_> {
                 return Err(Failure { reason: "InvalidMetricSourceType", said: why.clone(), error: why });
             }
         };
-        Ok(Found { replicas, name, status })
+        Ok(MetricResult { replicas, name, status })
     }
 
     async fn of_resource(&self, resource: Resource<'_>, target: &MetricTarget) -> Result<Proposed, String> {
-        let Subject { namespace, selector, pods, current, now, .. } = self.subject;
+        let ScaleTarget { namespace, selector, pods, current, now, .. } = self.subject;
         let Resource { name, container } = resource;
         let is_average = target.average_value.is_some();
         let what = if is_average { "usage" } else { "utilization" };
@@ -131,7 +131,7 @@ impl Evaluation<'_> {
         if let Some(average) = &target.average_value {
             let wanted = thousandths(average);
             let proposal =
-                replicas::by_average(current, wanted, name == "cpu", tolerance, of, metrics).map_err(said)?;
+                replicas::by_average(current, wanted, Some(resource), tolerance, of, metrics).map_err(said)?;
             let average_value = Some(quantity(proposal.average, is_memory));
             let value = MetricValueStatus { average_value, ..MetricValueStatus::default() };
             return Ok((proposal.replicas, format!("{name} resource"), value));
@@ -148,14 +148,14 @@ impl Evaluation<'_> {
     }
 
     async fn of_pods(&self, source: &PodsMetricSource) -> Result<Proposed, String> {
-        let Subject { namespace, selector, pods, current, now, .. } = self.subject;
+        let ScaleTarget { namespace, selector, pods, current, now, .. } = self.subject;
         let metric = &source.metric.name;
         let metrics =
             self.metrics.of_pods(namespace, selector, metric, &text_of(source.metric.selector.as_ref())).await;
         let metrics = metrics.map_err(|why| format!("unable to get metric {metric}: {why}"))?;
         let wanted = source.target.average_value.as_ref().map_or(0, thousandths);
         let of = Pods { pods, now };
-        let proposal = replicas::by_average(current, wanted, false, self.tolerance(), of, metrics)?;
+        let proposal = replicas::by_average(current, wanted, None, self.tolerance(), of, metrics)?;
         let average_value = Some(quantity(proposal.average, false));
         let value = MetricValueStatus { average_value, ..MetricValueStatus::default() };
         Ok((proposal.replicas, format!("pods metric {metric}"), value))
@@ -163,7 +163,7 @@ impl Evaluation<'_> {
 
     async fn of_object(&self, source: &ObjectMetricSource) -> Result<Proposed, Failure> {
         const REASON: &str = "FailedGetObjectMetric";
-        let Subject { namespace, pods, current, present, now, .. } = self.subject;
+        let ScaleTarget { namespace, pods, current, present, now, .. } = self.subject;
         let ObjectMetricSource { described_object: object, metric: MetricIdentifier { name, selector }, target } =
             source;
         let failure = |said: String, error: String| Failure {
@@ -199,7 +199,7 @@ impl Evaluation<'_> {
 
     async fn of_external(&self, source: &ExternalMetricSource) -> Result<Proposed, Failure> {
         const REASON: &str = "FailedGetExternalMetric";
-        let Subject { namespace, pods, current, present, now, .. } = self.subject;
+        let ScaleTarget { namespace, pods, current, present, now, .. } = self.subject;
         let ExternalMetricSource { metric: MetricIdentifier { name, selector }, target } = source;
         let failure = |said: String, error: &str| Failure {
             reason: REASON,

@@ -98,7 +98,7 @@ pub(crate) fn by_utilization(
         let request = |pod: &Arc<Pod>| Ok((pod_name(pod).to_owned(), request(pod, resource)?));
         pods.pods.iter().map(request).collect()
     };
-    let (mut metrics, groups) = trusted(of, metrics, resource.name == "cpu")?;
+    let (mut metrics, groups) = trusted(of, metrics, Some(resource))?;
     let requests = requests(of)?;
     let usage = |metrics: &Metrics| {
         let known = metrics.iter().filter_map(|(pod, metric)| Some((i128::from(metric.value), *requests.get(pod)?)));
@@ -121,16 +121,16 @@ pub(crate) fn by_utilization(
     propose(current, tolerance, &mut metrics, &groups, usage, missing)
 }
 
-/// The number of replicas for a target average usage, in thousandths.
+/// The number of replicas for a target average, in thousandths: of the usage of a resource, or of a metric of the Pods.
 pub(crate) fn by_average(
     current: i32,
     target: i64,
-    is_cpu: bool,
+    resource: Option<Resource<'_>>,
     tolerance: Tolerance,
     of: Pods<'_>,
     metrics: Metrics,
 ) -> Result<Proposal, String> {
-    let (mut metrics, groups) = trusted(of, metrics, is_cpu)?;
+    let (mut metrics, groups) = trusted(of, metrics, resource)?;
     let usage = |metrics: &Metrics| {
         let used: i128 = metrics.values().map(|metric| i128::from(metric.value)).sum();
         let average = to_i64(used / i128::try_from(metrics.len().max(1)).unwrap_or(i128::MAX));
@@ -201,10 +201,11 @@ fn propose(
 }
 
 /// The metrics that count, and the other Pods in groups.
-fn trusted(of: Pods<'_>, mut metrics: Metrics, is_cpu: bool) -> Result<(Metrics, Groups), String> {
+fn trusted(of: Pods<'_>, mut metrics: Metrics, resource: Option<Resource<'_>>) -> Result<(Metrics, Groups), String> {
     if of.pods.is_empty() {
         return Err("no pods returned by selector while calculating replica count".to_owned());
     }
+    let is_cpu = resource.is_some_and(|resource| resource.name == "cpu");
     let mut groups = Groups::default();
     for pod in of.pods {
         let name = pod_name(pod);

@@ -11,9 +11,9 @@ use steersman::ObjectKey;
 
 /// Bounded by the number of CronJobs.
 #[derive(Default)]
-pub(crate) struct Changes(Mutex<HashMap<ObjectKey, Known>>);
+pub(crate) struct Changes(Mutex<HashMap<ObjectKey, KnownSchedule>>);
 
-struct Known {
+struct KnownSchedule {
     uid: Option<String>,
     schedule: String,
     time_zone: Option<String>,
@@ -25,14 +25,15 @@ impl Changes {
     pub(crate) fn last(&self, key: &ObjectKey, cron_job: &CronJob, now: Timestamp) -> (Option<Timestamp>, bool) {
         let mut all = self.0.lock();
         let known = all.get(key).filter(|known| known.uid == cron_job.metadata.uid);
-        let is_same =
-            |known: &Known| known.schedule == cron_job.spec.schedule && known.time_zone == cron_job.spec.time_zone;
+        let is_same = |known: &KnownSchedule| {
+            known.schedule == cron_job.spec.schedule && known.time_zone == cron_job.spec.time_zone
+        };
         let (changed, is_new) = match known {
             Some(known) if is_same(known) => return (known.changed, false),
             Some(_) => (Some(now), true),
             None => (None, false),
         };
-        let known = Known {
+        let known = KnownSchedule {
             uid: cron_job.metadata.uid.clone(),
             schedule: cron_job.spec.schedule.clone(),
             time_zone: cron_job.spec.time_zone.clone(),

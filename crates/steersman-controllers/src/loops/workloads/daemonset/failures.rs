@@ -24,13 +24,13 @@ pub(crate) struct Failures {
 
 #[derive(Default)]
 struct Inner {
-    last: HashMap<Place, Failure>,
+    last: HashMap<BackoffKey, Failure>,
     swept: Option<Timestamp>,
 }
 
 /// The DaemonSet and the Node of a failed Pod.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct BackoffKey {
     /// The uid of the DaemonSet.
     pub(crate) uid: String,
     /// The generation of the DaemonSet: a change of the DaemonSet starts the back-off over.
@@ -50,7 +50,7 @@ impl Failures {
     ///
     /// # Errors
     /// How long the Pod has to stay.
-    pub(crate) fn may_replace(&self, place: Place, now: Timestamp) -> Result<(), Duration> {
+    pub(crate) fn may_replace(&self, place: BackoffKey, now: Timestamp) -> Result<(), Duration> {
         let mut inner = self.inner.lock();
         if inner.swept.is_none_or(|swept| since(swept, now) >= SWEEP_INTERVAL) {
             inner.swept = Some(now);
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn waits_double_and_are_forgotten() {
         let failures = Failures::default();
-        let place = |node: &str| Place { uid: "u".to_owned(), generation: 1, node: node.to_owned() };
+        let place = |node: &str| BackoffKey { uid: "u".to_owned(), generation: 1, node: node.to_owned() };
         let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
         let try_at = |seconds| failures.may_replace(place("n"), at(seconds));
         assert_eq!(try_at(0), Ok(()));

@@ -15,7 +15,7 @@ const NO_SCHEDULE: &str = "NoSchedule";
 
 /// The fields of a Node that placement needs, so that checking all Nodes is cheap. Comparable, as the key of an index.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub(crate) struct Site {
+pub(crate) struct NodeFacts {
     pub(crate) name: String,
     labels: Labels,
     taints: Vec<NodeTaint>,
@@ -39,12 +39,12 @@ pub(crate) enum Verdict {
     Leave,
 }
 
-// === impl Site ===
+// === impl NodeFacts ===
 
-impl Site {
-    pub(crate) fn of(node: &Node) -> Site {
+impl NodeFacts {
+    pub(crate) fn of(node: &Node) -> NodeFacts {
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        Site {
+        NodeFacts {
             name: node.metadata.name.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.map(NodeTaint::of).collect(),
@@ -63,7 +63,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    pub(crate) fn on(&self, site: &Site) -> Verdict {
+    pub(crate) fn on(&self, site: &NodeFacts) -> Verdict {
         let is_named = self.node_name.is_none_or(|name| name == site.name);
         if !is_named || !self.required.matches(&site.name, &site.labels) {
             return Verdict::Leave;
@@ -152,8 +152,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn site(node: Value) -> Site {
-        Site::of(&serde_json::from_value(node).unwrap())
+    fn site(node: Value) -> NodeFacts {
+        NodeFacts::of(&serde_json::from_value(node).unwrap())
     }
 
     fn spec(spec: Value) -> PodSpec {

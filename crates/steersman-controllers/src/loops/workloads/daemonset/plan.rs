@@ -4,7 +4,7 @@
 //! its Pod and deletes surplus Pods; when that leaves nothing to do, [`roll`] replaces Pods of older templates.
 
 use crate::loops::scaling::scaled::{self, Round};
-use crate::loops::workloads::daemonset::placement::{Placement, Site, Verdict, target};
+use crate::loops::workloads::daemonset::placement::{NodeFacts, Placement, Verdict, target};
 use crate::loops::workloads::history;
 use crate::shared::note::Note;
 use crate::shared::pods::{self, Availability};
@@ -69,7 +69,7 @@ impl Change {
 impl<'a> View<'a> {
     pub(crate) fn new(
         set: &'a DaemonSet,
-        sites: &'a [Arc<Site>],
+        sites: &'a [Arc<NodeFacts>],
         pods: &'a [Arc<Pod>],
         hash: &'a str,
         now: Timestamp,

@@ -3,7 +3,7 @@
 //! Pure: the reconciler reads, passes in what it read, carries out the result and reports back, in this order.
 //! [`Pass::new`] judges the current state, [`Pass::todo`] says what to do with Pods, [`Pass::done`] takes the outcome,
 //! [`Pass::account`] lists in the status the Pods that have finished and says which of them to release, and
-//! [`Pass::settle`] counts the released Pods. The status must be written between the last two: a Pod is counted when
+//! [`Pass::count_and_finish`] counts the released Pods. The status must be written between the last two: a Pod is counted when
 //! its uid leaves the status, and released only while its uid is in there, so nothing is counted twice or lost wherever
 //! this stops. Follows upstream's `syncJob` and `trackJobStatusAndRemoveFinalizers`.
 
@@ -67,7 +67,7 @@ struct Counts {
 
 /// The action due for Pods.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Todo {
+pub(crate) enum PodAction {
     Create(Vec<Order>),
     /// Delete these Pods. They keep their finalizers until they are counted.
     End(Vec<Arc<Pod>>),

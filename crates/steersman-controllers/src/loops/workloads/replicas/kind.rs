@@ -22,14 +22,14 @@ pub(crate) trait Kind:
 
     fn label_selector(&self) -> LabelSelector;
     /// `None` if there is no template or the selector is invalid.
-    fn wanted(&self) -> Option<Wanted<'_>>;
+    fn wanted(&self) -> Option<Desired<'_>>;
     fn status(&self) -> ReplicaSetStatus;
     /// The same object with this status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 
 /// The desired state in a spec.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct Desired<'a> {
     pub(crate) replicas: i32,
     pub(crate) min_ready_seconds: i32,
     pub(crate) selector: Selector,
@@ -46,9 +46,9 @@ impl Kind for ReplicaSet {
         self.spec.selector.clone()
     }
 
-    fn wanted(&self) -> Option<Wanted<'_>> {
+    fn wanted(&self) -> Option<Desired<'_>> {
         let spec = &self.spec;
-        Some(Wanted {
+        Some(Desired {
             replicas: spec.replicas.unwrap_or(1),
             min_ready_seconds: spec.min_ready_seconds.unwrap_or(0),
             selector: Selector::try_from(spec.selector.clone()).ok()?,
@@ -76,9 +76,9 @@ impl Kind for ReplicationController {
         LabelSelector { match_expressions: None, match_labels: labels }
     }
 
-    fn wanted(&self) -> Option<Wanted<'_>> {
+    fn wanted(&self) -> Option<Desired<'_>> {
         let spec = self.spec.as_ref()?;
-        Some(Wanted {
+        Some(Desired {
             replicas: spec.replicas.unwrap_or(1),
             min_ready_seconds: spec.min_ready_seconds.unwrap_or(0),
             selector: Selector::try_from(self.label_selector()).ok()?,

@@ -1,6 +1,6 @@
 //! Plans the Pods to create or delete for an owner of replicas, and its status. Reads and writes nothing.
 
-use crate::loops::workloads::replicas::kind::Wanted;
+use crate::loops::workloads::replicas::kind::Desired;
 use crate::shared::pods::{self, Availability};
 use hashbrown::HashMap;
 use jiff::Timestamp;
@@ -124,7 +124,7 @@ impl Failure {
 // === impl Counts ===
 
 impl Counts {
-    pub(crate) fn of(active: &[Arc<Pod>], terminating: Option<usize>, wanted: &Wanted<'_>, now: Timestamp) -> Counts {
+    pub(crate) fn of(active: &[Arc<Pod>], terminating: Option<usize>, wanted: &Desired<'_>, now: Timestamp) -> Counts {
         let mut counts = Counts { replicas: active.len(), terminating, ..Counts::default() };
         let template = wanted.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
         for pod in active {

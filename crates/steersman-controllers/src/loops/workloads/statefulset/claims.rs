@@ -17,7 +17,7 @@ pub(crate) type Find<'a> = dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>> + 
 
 /// The work on the claims of a Pod.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct ClaimChanges {
     pub(crate) create: Vec<PersistentVolumeClaim>,
     /// The names of claims that are being deleted, and have to be gone first.
     pub(crate) ending: Vec<String>,
@@ -59,12 +59,12 @@ fn names(set: &StatefulSet, pod: &Pod) -> Vec<String> {
     templates(set).iter().map(|template| name(set, template_name(template), ordinal)).collect()
 }
 
-// === impl Work ===
+// === impl ClaimChanges ===
 
-impl Work {
+impl ClaimChanges {
     /// The claims to create before the Pod is created, or while it waits for its volumes.
-    pub(crate) fn missing(set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> Work {
-        let mut work = Work::default();
+    pub(crate) fn missing(set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> ClaimChanges {
+        let mut work = ClaimChanges::default();
         for (template, name) in templates(set).iter().zip(names(set, pod)) {
             match find(&name) {
                 None => work.create.push(made_of(set, template, name)),
@@ -76,7 +76,7 @@ impl Work {
     }
 
     /// Adds the owners that the policy requires. Claims that do not exist yet get theirs later.
-    pub(crate) fn and_owners(mut self, set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> Work {
+    pub(crate) fn and_owners(mut self, set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> ClaimChanges {
         let pair = Pair { set, pod };
         for name in names(set, pod) {
             let Some(claim) = find(&name) else { continue };
@@ -260,7 +260,7 @@ mod tests {
     fn wanted(set: &StatefulSet, pod: &Pod, owners: &[Value]) -> Option<Vec<String>> {
         let found = claim(owners);
         let find = |_: &str| Some(Arc::clone(&found));
-        let work = Work::default().and_owners(set, pod, &find);
+        let work = ClaimChanges::default().and_owners(set, pod, &find);
         assert_eq!(work.update.is_empty(), are_owned_as_wanted(set, pod, &find));
         let owners = work.update.into_iter().next()?.metadata.owner_references.unwrap();
         Some(owners.into_iter().map(|owner| owner.uid).collect())
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_missing_claim_is_made_of_its_template() {
-        let work = Work::missing(&set("Retain", "Retain"), &pod(0), &|_| None);
+        let work = ClaimChanges::missing(&set("Retain", "Retain"), &pod(0), &|_| None);
         let made = serde_json::to_value(&work.create[0]).unwrap();
         assert_eq!(made["metadata"], json!({"name": "data-web-0", "namespace": "n", "labels": {"a": "b", "x": "y"}}));
         assert_eq!(sets_of("my-data-web-0").collect::<Vec<_>>(), ["data-web", "web"]);

@@ -2,7 +2,7 @@
 //!
 //! Follows upstream's `stateful_pod_control.go`: its reasons and messages.
 
-use crate::loops::workloads::statefulset::claims::Work;
+use crate::loops::workloads::statefulset::claims::ClaimChanges;
 use crate::loops::workloads::statefulset::plan::{Plan, Step};
 use crate::loops::workloads::statefulset::{Context, Error, identity};
 use crate::shared::refusal::{self, Refused};
@@ -84,7 +84,7 @@ impl Executor<'_> {
         Api::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default())
     }
 
-    async fn create(&self, pod: &Pod, work: &Work) -> Result<(), Error> {
+    async fn create(&self, pod: &Pod, work: &ClaimChanges) -> Result<(), Error> {
         let made = self.create_claims(pod, work).await;
         made.inspect_err(|error| self.record(Verb::Create, pod, Some(error)))?;
         let created = match self.pods().create(&PostParams::default(), pod).await {
@@ -104,7 +104,7 @@ impl Executor<'_> {
         created
     }
 
-    async fn update(&self, pod: &Pod, work: &Work) -> Result<(), Error> {
+    async fn update(&self, pod: &Pod, work: &ClaimChanges) -> Result<(), Error> {
         let record = |error: &Error| self.record(Verb::Update, pod, Some(error));
         self.create_claims(pod, work).await.inspect_err(record)?;
         self.change_owners(work).await.inspect_err(record)?;
@@ -146,7 +146,7 @@ impl Executor<'_> {
     }
 
     /// Creates all missing claims, and then returns what went wrong.
-    async fn create_claims(&self, pod: &Pod, work: &Work) -> Result<(), Error> {
+    async fn create_claims(&self, pod: &Pod, work: &ClaimChanges) -> Result<(), Error> {
         let mut problems: Vec<String> = work.ending.iter().map(|name| format!("pvc {name} is being deleted")).collect();
         let (set, pod) = (identity::name(self.set), name_of(pod));
         for claim in &work.create {
@@ -174,7 +174,7 @@ impl Executor<'_> {
         }
     }
 
-    async fn change_owners(&self, work: &Work) -> Result<(), Error> {
+    async fn change_owners(&self, work: &ClaimChanges) -> Result<(), Error> {
         for name in &work.conflicting {
             // The spelling is upstream's.
             let note = format!(

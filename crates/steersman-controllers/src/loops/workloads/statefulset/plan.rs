@@ -7,7 +7,7 @@
 
 use crate::loops::scaling::scaled::{self, Round};
 use crate::loops::workloads::history;
-use crate::loops::workloads::statefulset::claims::{self, Find, Work};
+use crate::loops::workloads::statefulset::claims::{self, ClaimChanges, Find};
 use crate::loops::workloads::statefulset::identity;
 use crate::shared::pods::{self, Availability};
 use jiff::Timestamp;
@@ -46,12 +46,12 @@ pub(crate) struct State<'a> {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Creates or updates the claims of a Pod.
-    Claims(Arc<Pod>, Work),
+    Claims(Arc<Pod>, ClaimChanges),
     /// Creates a Pod, after its claims.
-    Create(Box<Pod>, Work),
+    Create(Box<Pod>, ClaimChanges),
     Delete(Arc<Pod>),
     /// Restores the identity and the volumes of a Pod, after its claims.
-    Update(Box<Pod>, Work),
+    Update(Box<Pod>, ClaimChanges),
 }
 
 /// The actions of one pass.
@@ -108,7 +108,7 @@ impl<'a> State<'a> {
             return plan;
         }
         let fixed = replicas.condemned.iter().filter(|pod| !claims::are_owned_as_wanted(self.set, pod, self.claims));
-        let owned = |pod: &&Arc<Pod>| Work::default().and_owners(self.set, pod, self.claims);
+        let owned = |pod: &&Arc<Pod>| ClaimChanges::default().and_owners(self.set, pod, self.claims);
         plan.phases.push(fixed.map(|pod| Step::Claims(Arc::clone(pod), owned(pod))).collect());
 
         if is_parallel {
@@ -164,7 +164,7 @@ impl<'a> State<'a> {
             return Next::Wait;
         }
         if pods::phase(pod) == "Pending" {
-            let work = Work::missing(self.set, pod, self.claims).and_owners(self.set, pod, self.claims);
+            let work = ClaimChanges::missing(self.set, pod, self.claims).and_owners(self.set, pod, self.claims);
             if !work.is_nothing() {
                 steps.push(Step::Claims(Arc::clone(pod), work));
             }
@@ -197,7 +197,7 @@ impl<'a> State<'a> {
         if claims::is_stale(self.set, &pod, self.claims) {
             return None;
         }
-        let work = Work::missing(self.set, &pod, self.claims).and_owners(self.set, &pod, self.claims);
+        let work = ClaimChanges::missing(self.set, &pod, self.claims).and_owners(self.set, &pod, self.claims);
         Some(Step::Create(Box::new(pod), work))
     }
 
@@ -221,13 +221,13 @@ impl<'a> State<'a> {
             return None;
         }
         let mut changed = (**pod).clone();
-        let mut work = Work::default();
+        let mut work = ClaimChanges::default();
         if !has_identity {
             identity::set_identity(self.set, &mut changed);
         }
         if !has_storage {
             identity::set_storage(self.set, &mut changed);
-            work = Work::missing(self.set, &changed, self.claims);
+            work = ClaimChanges::missing(self.set, &changed, self.claims);
         }
         let work = work.and_owners(self.set, &changed, self.claims);
         Some(Step::Update(Box::new(changed), work))
@@ -348,7 +348,7 @@ impl<'a> Replicas<'a> {
 }
 
 /// Completes an update whose Pods all exist, and omits zero values as the server does.
-pub(crate) fn settle(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetStatus {
+pub(crate) fn complete_rolling_update(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetStatus {
     let is_rolling =
         set.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate");
     let wanted = set.spec.replicas.unwrap_or(1);

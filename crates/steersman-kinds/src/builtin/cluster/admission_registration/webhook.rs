@@ -1,7 +1,7 @@
 //! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: the webhooks that are called for writes.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
-use crate::builtin::kind::{Column, Compiles, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Compiles, Counts, Kind, RULES, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -50,6 +50,7 @@ const KIND: Kind = Kind {
     group: GROUP,
     categories: CATEGORIES,
     generation: &[&["webhooks"]],
+    counts: Counts::Exactly,
     rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
     compiles: Compiles::Always,
     validate: &[Rule::new("webhooks", Check::Change(validate))],

@@ -38,6 +38,9 @@ pub(super) const EVENTS: &[Rule] = &[
 fn create(event: &Field<'_>, errors: &mut Vec<Error>) {
     common(event, "reportingController", errors);
     rules::required(&event.field("eventTime"), errors);
+    if event.field("eventTime").is_present() {
+        finalizers(&event.at(&["metadata", "finalizers"]), errors);
+    }
     match event.field("type").text() {
         "Normal" | "Warning" => {}
         other => errors.push(unsaid("type", format!("has invalid value: {other}"))),
@@ -50,6 +53,17 @@ fn create(event: &Field<'_>, errors: &mut Vec<Error>) {
     ] {
         if !is_unset {
             errors.push(unsaid(field, "needs to be unset"));
+        }
+    }
+}
+
+/// Validates finalizers as those of most kinds are. For Events of `v1` upstream does not.
+fn finalizers(finalizers: &Field<'_>, errors: &mut Vec<Error>) {
+    for finalizer in finalizers.items() {
+        let is_standard = matches!(finalizer.text(), "foregroundDeletion" | "kubernetes" | "orphan");
+        if !finalizer.text().contains('/') && !is_standard {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(finalizer.invalid(why));
         }
     }
 }

@@ -36,6 +36,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: STATUS_LEAVES,
+    rows_ordered_by: &["spec", "matchingPrecedence"],
     validate: &[
         Rule::new("spec.matchingPrecedence", Check::AtLeast(1, "must be a positive value")).or_zero(),
         Rule::new("spec.matchingPrecedence", Check::AtMost(10_000, "must not be greater than 10000")),

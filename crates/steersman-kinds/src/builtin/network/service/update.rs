@@ -14,6 +14,7 @@ pub fn prepare(new: &mut Value, old: &Value) {
     join_addresses(new, old);
     keep(new, old);
     drop_what_the_type_has_not(new, old);
+    drop_internal_policy(new);
 }
 
 /// `clusterIP` and the first of `clusterIPs` are kept equal; a client that knows only `clusterIP` may change it.
@@ -78,7 +79,9 @@ fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
             remove_at(new, &["spec", field]);
         }
     }
-    if needs_node_ports(old) && !needs_node_ports(new) {
+    let may_have_node_ports =
+        |service: &Value| matches!(str_at(service, &["spec", "type"]), Some("NodePort" | "LoadBalancer"));
+    if may_have_node_ports(old) && !may_have_node_ports(new) {
         let before: HashSet<i64> = ports(old).filter_map(node_port).collect();
         for port in new.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
             if node_port(port).is_some_and(|number| before.contains(&number)) {
@@ -97,6 +100,14 @@ fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
         if has(old) && !has(new) && same(new, field) {
             remove_at(new, &["spec", field]);
         }
+    }
+}
+
+/// A name elsewhere has no traffic of its own. A policy that is invalid stays, to be refused.
+pub fn drop_internal_policy(service: &mut Value) {
+    let is_valid = matches!(str_at(service, &["spec", "internalTrafficPolicy"]), Some("Cluster" | "Local"));
+    if is_valid && str_at(service, &["spec", "type"]) == Some("ExternalName") {
+        remove_at(service, &["spec", "internalTrafficPolicy"]);
     }
 }
 

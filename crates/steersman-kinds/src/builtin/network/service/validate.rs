@@ -33,8 +33,7 @@ pub const SERVICE: &[Rule] = &[
 ];
 
 /// The rules of the status.
-pub const STATUS: &[Rule] =
-    &[Rule::new("", Check::By(balanced)), Rule::new("status.loadBalancer.ingress[]", Check::Rules(INGRESS))];
+pub const STATUS: &[Rule] = &[Rule::new("", Check::By(balanced))];
 
 fn ports_and_address(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let kind = spec.field("type").text();
@@ -268,12 +267,14 @@ fn unchanged(new: &Field<'_>, old: &Field<'_>, field: &str, errors: &mut Vec<Err
 
 fn balanced(service: &Field<'_>, errors: &mut Vec<Error>) {
     let ingress = service.at(&["status", "loadBalancer", "ingress"]);
-    if !ingress.is_empty() && !is_balanced(service.value) {
+    if is_balanced(service.value) {
+        ingress.items().for_each(|one| check_field(INGRESS, &one, errors));
+    } else if !ingress.is_empty() {
         errors.push(ingress.forbidden("may only be used when `spec.type` is LoadBalancer"));
     }
 }
 
-const INGRESS: &[Rule] = &[
+pub(in crate::builtin) const INGRESS: &[Rule] = &[
     Rule::new("ip", Check::By(rules::ip)).unless_empty(),
     Rule::new("", Check::By(address_mode)),
     Rule::new("hostname", Check::Format(name::dns1123_subdomain)).unless_empty(),

@@ -8,13 +8,19 @@ use steersman_machinery::quantity::Quantity;
 
 const VALUES_MAX: usize = 10;
 
-pub(super) fn validate(capacity: &Field<'_>, is_shared: bool, errors: &mut Vec<Error>) {
+/// Validates a capacity of a device that only one claim can have.
+pub(super) fn validate_unshared(capacity: &Field<'_>, errors: &mut Vec<Error>) {
+    let policy = capacity.field("requestPolicy");
+    if !policy.is_absent() {
+        errors.push(policy.forbidden("allowMultipleAllocations must be true"));
+    }
+}
+
+/// Validates a capacity of a device that several claims can share.
+pub(super) fn validate_shared(capacity: &Field<'_>, errors: &mut Vec<Error>) {
     let policy = capacity.field("requestPolicy");
     if policy.is_absent() {
         return;
-    }
-    if !is_shared {
-        return errors.push(policy.forbidden("allowMultipleAllocations must be true"));
     }
     let (values, range, default) = (policy.field("validValues"), policy.field("validRange"), policy.field("default"));
     match (values.is_empty(), range.is_absent()) {

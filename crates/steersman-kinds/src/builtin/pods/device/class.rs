@@ -12,7 +12,12 @@ pub const KIND: Kind = Kind {
     group: GROUP,
     kind: "DeviceClass",
     plural: "deviceclasses",
-    rules: Rules { validates_generate_name_on_update: false, returns_deleted: true, ..RULES },
+    rules: Rules {
+        validates_generate_name: false,
+        validates_generate_name_on_update: false,
+        returns_deleted: true,
+        ..RULES
+    },
     singular: "deviceclass",
     versions: &[Version {
         definition: "io.k8s.api.resource.v1.DeviceClass",

@@ -190,7 +190,10 @@ fn validate_device(device: &Field<'_>, is_per_device: bool, errors: &mut Vec<Err
     let is_shared = device.field("allowMultipleAllocations").flag();
     for (key, one) in capacities.entries() {
         qualified(key, &capacities, errors);
-        capacity::validate(&one, is_shared, errors);
+        match is_shared {
+            true => capacity::validate_shared(&one, errors),
+            false => capacity::validate_unshared(&one, errors),
+        }
     }
     check_field(TAINTS, device, errors);
     let consumptions = device.field("consumesCounters");

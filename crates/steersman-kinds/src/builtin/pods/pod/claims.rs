@@ -32,6 +32,7 @@ pub(super) fn validate(spec: &Field<'_>, errors: &mut Vec<Error>) {
             rules::named(reference, name::dns1123_subdomain, errors);
         }
     }
+    of_container(&spec.at(&["resources", "claims"]), &names, errors);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in spec.field(list).items() {
             of_container(&container.at(&["resources", "claims"]), &names, errors);

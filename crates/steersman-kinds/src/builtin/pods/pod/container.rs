@@ -33,12 +33,13 @@ pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Er
         check_field(RESTART, &container, errors);
         resize_policy(&container, spec.field("restartPolicy").text(), errors);
     }
+    let grace = spec.field("terminationGracePeriodSeconds").number();
     for container in main.items() {
         handler::validate_probes(&container, errors);
-        handler::validate_lifecycle(&container, errors);
+        handler::validate_lifecycle(&container, grace, errors);
     }
     for container in init.items() {
-        validate_init(&container, errors);
+        validate_init(&container, grace, errors);
     }
 }
 
@@ -105,11 +106,11 @@ fn resize_policy(container: &Field<'_>, pod_restarts: &str, errors: &mut Vec<Err
 
 /// An init container ends before the containers start, unless it always restarts: then it may have the same fields as
 /// they.
-fn validate_init(container: &Field<'_>, errors: &mut Vec<Error>) {
+fn validate_init(container: &Field<'_>, grace: Option<i64>, errors: &mut Vec<Error>) {
     let policy = container.field("restartPolicy");
     if policy.text() == "Always" {
         handler::validate_probes(container, errors);
-        handler::validate_lifecycle(container, errors);
+        handler::validate_lifecycle(container, grace, errors);
         return;
     }
     for name in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {

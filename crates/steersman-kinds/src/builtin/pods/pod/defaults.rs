@@ -1,5 +1,8 @@
 //! The defaults of a pod and of a pod template.
 
+use crate::builtin::rules::image;
+use crate::builtin::rules::quantity::round_up;
+use crate::builtin::storage::volume_source;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{Map, at, object_at};
@@ -35,14 +38,12 @@ pub fn spec(object: &mut Value, path: &[&str]) {
         (None, None) => None,
     };
     containers(spec).for_each(container);
-    for volume in list(spec, "volumes") {
-        volume_source(volume);
-    }
+    list(spec, "volumes").for_each(volume);
 }
 
 fn container(container: &mut Map) {
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    let pull_policy = if is_latest(image) { "Always" } else { "IfNotPresent" };
+    let pull_policy = if image::tag(image).as_deref() == Some("latest") { "Always" } else { "IfNotPresent" };
     unless_set(container, "imagePullPolicy", pull_policy);
     unless_set(container, "terminationMessagePath", "/dev/termination-log");
     unless_set(container, "terminationMessagePolicy", "File");
@@ -67,18 +68,6 @@ fn container(container: &mut Map) {
         lifecycle.values_mut().filter_map(Value::as_object_mut).for_each(handler);
     }
     round_up_resources(container);
-}
-
-/// Whether an image has the tag `latest`, or neither a tag nor a digest.
-fn is_latest(image: &str) -> bool {
-    let (name, has_digest) = match image.split_once('@') {
-        Some((name, _)) => (name, true),
-        None => (image, false),
-    };
-    match name.rsplit('/').next().and_then(|last| last.split_once(':')) {
-        Some((_, tag)) => tag == "latest",
-        None => !has_digest && !name.is_empty(),
-    }
 }
 
 fn handler(handler: &mut Map) {
@@ -114,17 +103,10 @@ fn requests_from_limits(container: &mut Map) {
     }
 }
 
-/// Rounds a resource quantity up to thousandths.
+/// Rounds the resources of a container up to thousandths.
 fn round_up_resources(container: &mut Map) {
-    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    for name in ["limits", "requests"] {
-        for (_, amount) in resources.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
-            let nanos = amount.as_str().and_then(|text| text.strip_suffix(['n', 'u'])?.parse::<u64>().ok());
-            if let (Some(number), Some(text)) = (nanos, amount.as_str()) {
-                let per_milli = if text.ends_with('n') { 1_000_000 } else { 1_000 };
-                *amount = Value::from(format!("{}m", number.div_ceil(per_milli)));
-            }
-        }
+    for amounts in [&["resources", "limits"], &["resources", "requests"]] {
+        round_up(container, amounts);
     }
 }
 
@@ -137,18 +119,13 @@ fn host_ports(container: &mut Map) {
     }
 }
 
-fn volume_source(volume: &mut Map) {
+fn volume(volume: &mut Map) {
     if volume.keys().all(|key| key == "name") {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
+    volume_source::default(volume);
     for (source, fields) in volume.iter_mut().filter_map(|(name, value)| Some((name, value.as_object_mut()?))) {
         match source.as_str() {
-            "azureDisk" => {
-                unless_set(fields, "cachingMode", "ReadWrite");
-                unless_set(fields, "fsType", "ext4");
-                unless_set(fields, "kind", "Shared");
-                unless_set(fields, "readOnly", false);
-            }
             "configMap" | "secret" => unless_set(fields, "defaultMode", 0o644),
             "downwardAPI" => {
                 unless_set(fields, "defaultMode", 0o644);
@@ -160,20 +137,9 @@ fn volume_source(volume: &mut Map) {
                     unless_set(spec, "volumeMode", "Filesystem");
                 }
             }
-            "hostPath" => unless_set(fields, "type", ""),
-            "iscsi" => unless_set(fields, "iscsiInterface", "default"),
             "projected" => {
                 unless_set(fields, "defaultMode", 0o644);
                 list(fields, "sources").for_each(projected_source);
-            }
-            "rbd" => {
-                unless_set(fields, "keyring", "/etc/ceph/keyring");
-                unless_set(fields, "pool", "rbd");
-                unless_set(fields, "user", "admin");
-            }
-            "scaleIO" => {
-                unless_set(fields, "fsType", "xfs");
-                unless_set(fields, "storageMode", "ThinProvisioned");
             }
             _ => {}
         }
@@ -240,16 +206,17 @@ mod tests {
     #[test]
     fn only_the_latest_is_always_pulled() {
         for (image, want) in [
-            ("nginx", true),
-            ("nginx:latest", true),
-            ("host:5000/nginx", true),
-            ("nginx:1.2", false),
-            ("host:5000/nginx:1.2", false),
-            ("nginx@sha256:abc", false),
-            ("nginx:latest@sha256:abc", true),
-            ("", false),
+            ("nginx", "Always"),
+            ("host:5000/nginx:latest", "Always"),
+            ("nginx:1.2", "IfNotPresent"),
+            // Upstream finds no tag in a text that is no reference to an image.
+            ("Nginx", "IfNotPresent"),
+            ("a b", "IfNotPresent"),
+            ("", "IfNotPresent"),
         ] {
-            assert_eq!(is_latest(image), want, "{image}");
+            let mut object = json!({"spec": {"containers": [{"image": image}]}});
+            spec(&mut object, &["spec"]);
+            assert_eq!(object["spec"]["containers"][0]["imagePullPolicy"], want, "{image}");
         }
     }
 

@@ -84,7 +84,12 @@ pub(super) fn validate_all(spec: &Field<'_>, errors: &mut Vec<Error>) {
             errors.push(Error::not_found(&target.path, target.text()));
         }
         const WHY: &str = "cannot be set for an Ephemeral Container";
-        let unfit = NOT_THEIRS.iter().map(|name| container.field(name)).filter(|field| !field.is_empty());
+        // `resources` is always there; of the others upstream refuses even empty ones.
+        let is_set = |name: &&&str| match **name {
+            "resources" => !container.field("resources").is_empty(),
+            name => container.field(name).is_present(),
+        };
+        let unfit = NOT_THEIRS.iter().filter(is_set).map(|name| container.field(name));
         errors.extend(unfit.map(|field| field.forbidden(WHY)));
         for mount in container.field("volumeMounts").items() {
             let unfit = ["subPath", "subPathExpr"].map(|name| mount.field(name));

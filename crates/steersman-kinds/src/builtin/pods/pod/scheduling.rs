@@ -1,13 +1,15 @@
-//! Validation of the scheduling fields of a pod: node selectors, tolerations, affinity, topology spread and scheduling
-//! gates.
+//! The scheduling fields of a pod: validation of node selectors, tolerations, affinity, topology spread and scheduling gates, and
+//! the selectors that are completed with the pod's own labels.
 
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::rules::selector;
+use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
-use steersman_machinery::name;
+use steersman_machinery::value::{Map, at};
+use steersman_machinery::{Value, name};
 
 /// The rules of the scheduling fields of a pod spec.
 pub const SCHEDULING: &[Rule] = &[
@@ -43,6 +45,7 @@ const POD_TERM: &[Rule] = &[
     Rule::new("labelSelector", Check::By(selector::validate)),
     Rule::new("namespaceSelector", Check::By(selector::validate)),
     Rule::new("namespaces[]", Check::Format(name::dns1123_label)).blaming("namespace"),
+    Rule::new("", Check::By(label_keys)),
     Rule::required("topologyKey", "can not be empty"),
     Rule::new("topologyKey", Check::Format(name::qualified)),
 ];
@@ -83,11 +86,17 @@ pub fn node_selector(selector: &Field<'_>, errors: &mut Vec<Error>) {
     if terms.is_empty() {
         errors.push(terms.required("must have at least one node selector term"));
     }
-    terms.items().for_each(|term| node_term(&term, errors));
+    for term in terms.items() {
+        node_term(&term, errors);
+        for value in term.field("matchExpressions").items().flat_map(|expression| expression.field("values").items()) {
+            rules::named(&value, name::label_value, errors);
+        }
+    }
 }
 
+/// The rules of a term. In a preference, its values may be no values of labels.
 fn node_term(term: &Field<'_>, errors: &mut Vec<Error>) {
-    for expression in term.field("matchExpressions").items().chain(term.field("matchFields").items()) {
+    for expression in term.field("matchExpressions").items() {
         let (operator, values) = (expression.field("operator"), expression.field("values"));
         let count = values.items().count();
         match operator.text() {
@@ -103,9 +112,24 @@ fn node_term(term: &Field<'_>, errors: &mut Vec<Error>) {
             "In" | "NotIn" | "Gt" | "Lt" | "Exists" | "DoesNotExist" => {}
             _ => errors.push(operator.invalid("not a valid selector operator")),
         }
-    }
-    for expression in term.field("matchExpressions").items() {
         rules::named(&expression.field("key"), name::qualified, errors);
+    }
+    for requirement in term.field("matchFields").items() {
+        let (operator, key) = (requirement.field("operator"), requirement.field("key"));
+        let values = requirement.field("values");
+        match operator.text() {
+            "In" | "NotIn" if values.items().count() == 1 => {}
+            "In" | "NotIn" => {
+                let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                errors.push(values.required(why));
+            }
+            _ => errors.push(Error::invalid(&operator.path, operator.text(), "not a valid selector operator")),
+        }
+        if key.text() == "metadata.name" {
+            values.items().for_each(|value| rules::named(&value, name::dns1123_subdomain, errors));
+        } else {
+            errors.push(Error::invalid(&key.path, key.text(), "not a valid field selector key"));
+        }
     }
 }
 
@@ -119,6 +143,7 @@ pub(in crate::builtin) const DOMAINS: &[Rule] = &[
     Rule::new("", Check::By(min_domains)),
     Rule::new("nodeAffinityPolicy", Check::OneOf(&["Honor", "Ignore"])).if_present(),
     Rule::new("nodeTaintsPolicy", Check::OneOf(&["Honor", "Ignore"])).if_present(),
+    Rule::new("", Check::By(label_keys)),
     Rule::new("labelSelector", Check::By(selector::validate)),
 ];
 
@@ -132,6 +157,79 @@ fn spread(constraints: &Field<'_>, errors: &mut Vec<Error>) {
             errors.push(Error::duplicate(&path, format!("{{{}}}", pair.join(", ")).into()));
         }
         check_field(DOMAINS, &constraint, errors);
+    }
+}
+
+/// Validates the keys of the labels whose values are taken from the pod, of a constraint or of a term of an affinity.
+fn label_keys(holder: &Field<'_>, errors: &mut Vec<Error>) {
+    let (keys, selector) = (holder.field("matchLabelKeys"), holder.field("labelSelector"));
+    let unwanted = holder.field("mismatchLabelKeys");
+    for keys in [&keys, &unwanted].into_iter().filter(|keys| !keys.is_empty()) {
+        if selector.is_absent() {
+            errors.push(keys.forbidden("must not be specified when labelSelector is not set"));
+        } else {
+            keys.items().for_each(|key| rules::named(&key, name::qualified, errors));
+        }
+    }
+    let mut selected: BTreeSet<&str> = selector.field("matchLabels").entries().map(|(key, _)| key).collect();
+    for expression in selector.field("matchExpressions").items() {
+        let key = expression.field("key").text();
+        let is_new = selected.insert(key);
+        let place = keys.items().enumerate().filter(|(_, one)| one.text() == key).map(|(index, _)| index).last();
+        if let Some(index) = place.filter(|_| !is_new) {
+            // Upstream omits the list from this path.
+            let path = holder.path.index(index);
+            errors.push(Error::invalid(&path, key, "exists in both matchLabelKeys and labelSelector"));
+        }
+    }
+    for key in keys.items().filter(|key| unwanted.items().any(|one| one.text() == key.text())) {
+        errors.push(key.invalid("exists in both matchLabelKeys and mismatchLabelKeys"));
+    }
+}
+
+/// Completes the selectors of a new pod with its own labels: those that `matchLabelKeys` and `mismatchLabelKeys` name.
+pub fn merge_label_keys(pod: &mut Value) {
+    const TERMS: [&str; 2] =
+        ["preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"];
+    let labels = at(pod, &["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    fn items<'a>(holder: &'a mut Map, list: &str) -> impl Iterator<Item = &'a mut Map> {
+        let list = holder.get_mut(list).and_then(Value::as_array_mut);
+        list.into_iter().flatten().filter_map(Value::as_object_mut)
+    }
+    if let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) {
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            let Some(kind) = affinity.get_mut(kind).and_then(Value::as_object_mut) else { continue };
+            for preferred in items(kind, TERMS[0]) {
+                if let Some(term) = preferred.get_mut("podAffinityTerm").and_then(Value::as_object_mut) {
+                    merge_into_selector(term, &labels);
+                }
+            }
+            items(kind, TERMS[1]).for_each(|term| merge_into_selector(term, &labels));
+        }
+    }
+    items(spec, "topologySpreadConstraints").for_each(|constraint| merge_into_selector(constraint, &labels));
+}
+
+/// Adds a requirement to the selector of `holder` for each of its keys that is a label. A selector that is not given selects
+/// nothing, and stays so.
+fn merge_into_selector(holder: &mut Map, labels: &Map) {
+    let mut requirements = Vec::new();
+    for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        let keys = holder.get(list).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let labeled = keys.filter_map(|key| Some((key, labels.get(key)?)));
+        requirements.extend(labeled.map(|(key, label)| json!({"key": key, "operator": operator, "values": [label]})));
+    }
+    let Some(selector) = holder.get_mut("labelSelector").and_then(Value::as_object_mut) else { return };
+    if requirements.is_empty() {
+        return;
+    }
+    let expressions = selector.entry("matchExpressions").or_insert(Value::Null);
+    if expressions.is_null() {
+        *expressions = json!([]);
+    }
+    if let Some(expressions) = expressions.as_array_mut() {
+        expressions.extend(requirements);
     }
 }
 

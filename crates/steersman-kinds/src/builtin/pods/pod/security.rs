@@ -1,5 +1,6 @@
 //! Validation of the security contexts of a container and of a pod.
 
+use crate::builtin::pods::pod::windows;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
@@ -24,6 +25,7 @@ pub(super) const POD: &[Rule] = &[
     Rule::new("seccompProfile", Check::Rules(SECCOMP)).if_present(),
     Rule::new("appArmorProfile", Check::By(app_armor)).if_present(),
     Rule::new("sysctls", Check::By(sysctls)),
+    Rule::new("windowsOptions", Check::Rules(windows::OPTIONS)).if_present(),
 ];
 
 /// The rules of the security context of a container.
@@ -34,6 +36,7 @@ pub(in crate::builtin) const CONTAINER: &[Rule] = &[
     Rule::new("seccompProfile", Check::Rules(SECCOMP)).if_present(),
     Rule::new("appArmorProfile", Check::By(app_armor)).if_present(),
     Rule::new("", Check::By(escalation)),
+    Rule::new("windowsOptions", Check::Rules(windows::OPTIONS)).if_present(),
 ];
 
 const SECCOMP: &[Rule] = &[
@@ -51,6 +54,14 @@ pub(super) fn users(spec: &Field<'_>, errors: &mut Vec<Error>) {
                 errors.push(Error::forbidden(&spec.path.child(blamed), "when `hostUsers` is false"));
             }
         }
+        for container in
+            ["initContainers", "containers", "ephemeralContainers"].iter().flat_map(|list| spec.field(list).items())
+        {
+            let devices = container.field("volumeDevices");
+            if !devices.is_empty() {
+                errors.push(devices.forbidden("when `hostUsers` is false"));
+            }
+        }
     } else {
         check_field(MASKED, spec, errors);
     }
@@ -60,6 +71,7 @@ pub(super) fn users(spec: &Field<'_>, errors: &mut Vec<Error>) {
 pub(in crate::builtin) const MASKED: &[Rule] = &[
     Rule::new("containers[].securityContext.procMount", NOT_UNMASKED),
     Rule::new("initContainers[].securityContext.procMount", NOT_UNMASKED),
+    Rule::new("ephemeralContainers[].securityContext.procMount", NOT_UNMASKED),
 ];
 
 const NOT_UNMASKED: Check = Check::Text(|mount| mount != "Unmasked", "`hostUsers` must be false to use `Unmasked`");

@@ -1,7 +1,7 @@
 //! Validation of a pod spec, in a pod or in a template.
 
 use crate::builtin::pods::pod::container::resources;
-use crate::builtin::pods::pod::{claims, container, scheduling, security, volume};
+use crate::builtin::pods::pod::{claims, container, scheduling, security, volume, windows};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -28,6 +28,7 @@ pub const SPEC: &[Rule] = &[
     Rule::new("dnsPolicy", Check::OneOf(&["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"])),
     Rule::new("", Check::By(dns)),
     Rule::new("dnsConfig.nameservers[]", Check::By(rules::ip)),
+    Rule::new("dnsConfig.searches", Check::By(searches)),
     Rule::required("dnsConfig.options[].name", "must not be empty").blaming("dnsConfig.options[]"),
     Rule::new("securityContext", Check::Rules(security::POD)),
     Rule::new("", Check::By(security::users)),
@@ -37,20 +38,25 @@ pub const SPEC: &[Rule] = &[
     Rule::new("nodeName", Check::Format(name::dns1123_subdomain)).unless_empty(),
     Rule::new("hostname", Check::Format(name::dns1123_label)).unless_empty(),
     Rule::new("subdomain", Check::Format(name::dns1123_label)).unless_empty(),
-    Rule::new("runtimeClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
+    Rule::new("runtimeClassName", Check::Format(name::dns1123_subdomain)).if_present(),
     Rule::new("priorityClassName", Check::Format(name::dns1123_subdomain)).unless_empty(),
     Rule::new("", Check::By(claims::validate)),
     Rule::new("hostAliases[]", Check::Rules(HOST_ALIAS)),
     Rule::new("", Check::By(ports_of_host)),
     Rule::new("activeDeadlineSeconds", Check::Within(1, i32::MAX as i64)),
-    Rule::new("os", Check::Rules(&[Rule::new("name", Check::OneOf(&["linux", "windows"])).blaming("")])).if_present(),
+    Rule::new("os", Check::Rules(OS)).if_present(),
     Rule::new("overhead", Check::By(overhead)).if_present(),
     Rule::new("", Check::By(hostname_override)),
     Rule::new("hostnameOverride", Check::LengthMax(64)),
     Rule::new("hostnameOverride", Check::Format(name::dns1123_subdomain)).if_present(),
-    Rule::new("resources.claims", Check::Forbidden("claims may not be set for Resources at pod-level")).if_present(),
+    Rule::new("", Check::By(resources::validate_of_pod)),
+    Rule::new("", Check::By(windows::host_processes)),
     Rule::new("readinessGates[].conditionType", Check::Format(name::qualified)),
 ];
+
+/// Upstream blames the whole for another name than the two.
+const OS: &[Rule] =
+    &[Rule::required("name", ""), Rule::new("name", Check::OneOf(&["linux", "windows"])).unless_empty().blaming("")];
 
 const HOST_ALIAS: &[Rule] =
     &[Rule::new("ip", Check::By(rules::ip)), Rule::new("hostnames[]", Check::Format(name::dns1123_subdomain))];
@@ -58,6 +64,27 @@ const HOST_ALIAS: &[Rule] =
 fn volumes_and_containers(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let volumes = volume::validate(&spec.field("volumes"), errors);
     container::validate_all(spec, &volumes, errors);
+    file_keys(spec, errors);
+}
+
+/// Variables come from files in volumes that are emptied with the pod.
+fn file_keys(spec: &Field<'_>, errors: &mut Vec<Error>) {
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let containers = lists.iter().flat_map(|list| spec.field(list).items());
+    for variable in containers.flat_map(|container| container.field("env").items()) {
+        let reference = variable.at(&["valueFrom", "fileKeyRef"]);
+        if reference.is_absent() {
+            continue;
+        }
+        let wanted = reference.field("volumeName");
+        match spec.field("volumes").items().filter(|volume| volume.field("name").text() == wanted.text()).last() {
+            None => errors.push(Error::not_found(&wanted.path, wanted.text())),
+            Some(volume) if volume.field("emptyDir").is_absent() => {
+                errors.push(wanted.invalid("referenced volume must be of type emptyDir"));
+            }
+            Some(_) => {}
+        }
+    }
 }
 
 /// Upstream validates the overhead of running the pod as limits, and reports it so.
@@ -88,6 +115,31 @@ fn dns(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
     if servers.items().count() > 3 {
         errors.push(servers.invalid("must not have more than 3 nameservers"));
+    }
+}
+
+/// The domains in which names are looked up. They may have underscores, end in a dot, and be the root.
+fn searches(searches: &Field<'_>, errors: &mut Vec<Error>) {
+    const PATHS_MAX: usize = 32;
+    const CHARS_MAX: usize = 2_048;
+    let texts: Vec<&str> = searches.items().map(|search| search.text()).collect();
+    if PATHS_MAX < texts.len() {
+        errors.push(searches.invalid(format!("must not have more than {PATHS_MAX} search paths")));
+    }
+    if CHARS_MAX < texts.join(" ").len() {
+        let why = format!("must not have more than {CHARS_MAX} characters (including spaces) in the search list");
+        errors.push(searches.invalid(why));
+    }
+    for search in searches.items().filter(|search| search.text() != ".") {
+        let domain = search.text().strip_suffix('.').unwrap_or(search.text());
+        // Labels may begin with an underscore and have others inside.
+        let label = |label: &str| {
+            let rest = label.strip_prefix('_').unwrap_or(label);
+            let is_bounded = !rest.starts_with('_') && !rest.ends_with('_');
+            if is_bounded { rest.replace('_', "-") } else { "-".to_owned() }
+        };
+        let without = domain.split('.').map(label).collect::<Vec<String>>().join(".");
+        errors.extend(name::dns1123_subdomain(&without).into_iter().map(|detail| search.invalid(detail)));
     }
 }
 

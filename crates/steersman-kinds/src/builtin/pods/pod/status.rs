@@ -4,6 +4,7 @@ use crate::builtin::rules;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -17,7 +18,61 @@ pub(super) const STATUS: &[Rule] = &[
     Rule::new("status.podIPs[].ip", Check::By(rules::ip)).blaming("status.podIPs[]"),
     Rule::new("status", Check::By(addresses)),
     Rule::new("", Check::Change(containers)),
+    Rule::new("", Check::By(claims)),
+    Rule::new("", Check::By(extended_resources)),
 ];
+
+/// Validates the claims that were made for those of the spec.
+fn claims(pod: &Field<'_>, errors: &mut Vec<Error>) {
+    let wanted = pod.at(&["spec", "resourceClaims"]);
+    for made in pod.at(&["status", "resourceClaimStatuses"]).items() {
+        let name = made.field("name");
+        if !wanted.items().any(|claim| claim.field("name").text() == name.text()) {
+            errors.push(name.invalid("must match the name of an entry in `spec.resourceClaims`"));
+        }
+        let made = made.field("resourceClaimName");
+        if made.is_present() {
+            // Upstream blames the name here too.
+            rules::named(&Field { path: name.path.clone(), ..made }, name::dns1123_subdomain, errors);
+        }
+    }
+}
+
+/// Validates the claim for extended resources, and which requests of it the containers have.
+fn extended_resources(pod: &Field<'_>, errors: &mut Vec<Error>) {
+    let (claimed, spec) = (pod.at(&["status", "extendedResourceClaimStatus"]), pod.field("spec"));
+    if claimed.is_absent() {
+        return;
+    }
+    let (mappings, name) = (claimed.field("requestMappings"), claimed.field("resourceClaimName"));
+    if mappings.is_empty() {
+        errors.push(mappings.required("at least one request mapping is required"));
+    }
+    let mut seen = BTreeSet::new();
+    for mapping in mappings.items() {
+        let parts = ["containerName", "resourceName", "requestName"].map(|part| mapping.field(part));
+        let [container_name, resource, request] = &parts;
+        let containers = ["containers", "initContainers"].map(|list| spec.field(list));
+        let mut containers = containers.iter().flat_map(Field::items);
+        match containers.find(|container| container.field("name").text() == container_name.text()) {
+            Some(container) if container.at(&["resources", "requests"]).key(resource.text()).is_absent() => {
+                errors.push(resource.invalid("must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"));
+            }
+            Some(_) => {}
+            None => errors.push(
+                container_name
+                    .invalid("must match the name of an entry in spec.initContainers.name or spec.containers.name"),
+            ),
+        }
+        // Upstream omits the mapping from this path.
+        let path = claimed.path.child("requestName");
+        rules::named(&Field { path, ..request.clone() }, name::dns1123_label, errors);
+        if !seen.insert(parts.each_ref().map(|part| part.text().to_owned())) {
+            errors.extend(parts.iter().map(Field::duplicate));
+        }
+    }
+    rules::required_name(&name, name::dns1123_subdomain, errors);
+}
 
 fn nominated(change: &Change<'_>, errors: &mut Vec<Error>) {
     let Change { new, old } = change.at(&["status", "nominatedNodeName"]);

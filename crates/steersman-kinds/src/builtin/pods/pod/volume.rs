@@ -98,7 +98,7 @@ fn mount_options(mounts: &Field<'_>, mount: &Field<'_>, container: &Field<'_>, e
     let (sub_path, expression) = (field("subPath"), field("subPathExpr"));
     rules::local_path(&sub_path, errors);
     if !expression.is_empty() && !sub_path.is_empty() {
-        errors.push(expression.invalid("subPathExpr and subPath are mutually exclusive"));
+        errors.push(mount.field("subPathExpr").invalid("subPathExpr and subPath are mutually exclusive"));
     }
     rules::local_path(&expression, errors);
     let propagation = field("mountPropagation");

@@ -4,33 +4,11 @@ use crate::builtin::pods::pod::container::environment::{FILE_FIELDS, field_refer
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
+use crate::builtin::storage::volume_source::check_of_pod;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 use steersman_machinery::quantity::Quantity;
-
-/// The required fields of each kind of source; sources with more rules are below.
-const REQUIRED: [(&str, &[&str]); 19] = [
-    ("awsElasticBlockStore", &["volumeID"]),
-    ("azureDisk", &["diskName", "diskURI"]),
-    ("azureFile", &["secretName", "shareName"]),
-    ("cephfs", &["monitors"]),
-    ("cinder", &["volumeID"]),
-    ("configMap", &["name"]),
-    ("csi", &["driver"]),
-    ("ephemeral", &["volumeClaimTemplate"]),
-    ("flexVolume", &["driver"]),
-    ("gcePersistentDisk", &["pdName"]),
-    ("gitRepo", &["repository"]),
-    ("glusterfs", &["endpoints", "path"]),
-    ("hostPath", &["path"]),
-    ("nfs", &["server", "path"]),
-    ("persistentVolumeClaim", &["claimName"]),
-    ("portworxVolume", &["volumeID"]),
-    ("rbd", &["monitors", "image"]),
-    ("secret", &["secretName"]),
-    ("vsphereVolume", &["volumePath"]),
-];
 
 /// The kinds of sources in order of precedence: the first one is used.
 const SOURCES: [&str; 30] = [
@@ -94,15 +72,10 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
         field.forbidden("may not specify more than 1 volume type")
     }));
     let source = volume.field(first);
-    for (_, required) in REQUIRED.iter().filter(|(name, _)| *name == first) {
-        required.iter().for_each(|field| rules::required(&source.field(field), errors));
-    }
+    check_of_pod(volume, first, errors);
     match first {
-        "configMap" | "secret" => check_field(FILES, &source, errors),
+        "configMap" => check_field(CONFIG_MAP, &source, errors),
         "downwardAPI" => check_field(DOWNWARD, &source, errors),
-        "fc" => fibre_channel(&source, errors),
-        "quobyte" => quobyte(&source, errors),
-        "storageos" => check_field(STORAGE_OS, &source, errors),
         "emptyDir" => {
             let limit = source.field("sizeLimit");
             let zero = Quantity::parse("0").ok();
@@ -110,48 +83,45 @@ pub(super) fn validate<'a>(volume: &Field<'a>, errors: &mut Vec<Error>) -> Optio
                 errors.push(Error::forbidden(&limit.path, "SizeLimit field must be a valid resource quantity"));
             }
         }
-        "hostPath" => check_field(HOST_PATH, &source, errors),
-        "nfs" if !source.field("path").text().starts_with('/') => {
-            errors.push(source.field("path").invalid("must be an absolute path"));
-        }
+        "ephemeral" => check_field(EPHEMERAL, &source, errors),
+        "gitRepo" => check_field(GIT_REPO, &source, errors),
+        "iscsi" => portal(volume, errors),
+        "persistentVolumeClaim" => check_field(CLAIM, &source, errors),
         "projected" => projected(&source, errors),
+        "secret" => check_field(SECRET, &source, errors),
         _ => {}
     }
     Some(first)
 }
 
-/// The rules of a ConfigMap or a Secret as files.
-pub(in crate::builtin) const FILES: &[Rule] =
-    &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(KEY_PATH))];
+const FILES: &[Rule] = &[Rule::new("defaultMode", MODE), Rule::new("items[]", Check::Rules(KEY_PATH))];
+pub(in crate::builtin) const CONFIG_MAP: &[Rule] = &[Rule::required("name", ""), Rule::new("", Check::Rules(FILES))];
+pub(in crate::builtin) const SECRET: &[Rule] = &[Rule::required("secretName", ""), Rule::new("", Check::Rules(FILES))];
+
+pub(in crate::builtin) const CLAIM: &[Rule] = &[Rule::required("claimName", "")];
+pub(in crate::builtin) const EPHEMERAL: &[Rule] = &[
+    Rule::present("volumeClaimTemplate", ""),
+    Rule::new("volumeClaimTemplate.metadata.labels", Check::By(rules::labels)),
+    Rule::new("volumeClaimTemplate.metadata.annotations", Check::By(rules::annotations)),
+];
+pub(in crate::builtin) const GIT_REPO: &[Rule] =
+    &[Rule::required("repository", ""), Rule::new("directory", Check::By(rules::local_path))];
+
+/// Upstream puts the name of the volume before that of the portal.
+fn portal(volume: &Field<'_>, errors: &mut Vec<Error>) {
+    const LENGTH_MAX: usize = 63;
+    let (name, source) = (volume.field("name"), volume.field("iscsi"));
+    let is_long = name.text().len() + source.field("targetPortal").text().len() > LENGTH_MAX;
+    if is_long && source.field("initiatorName").is_present() {
+        let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+        errors.push(name.invalid(why));
+    }
+}
 
 pub(in crate::builtin) const DOWNWARD: &[Rule] = &[Rule::new("defaultMode", MODE), DOWNWARD_ITEMS];
 
 /// Upstream blames the source for the errors of a file.
 const DOWNWARD_ITEMS: Rule = Rule::new("items[]", Check::Rules(DOWNWARD_ITEM)).blaming("");
-
-pub(in crate::builtin) const HOST_PATH: &[Rule] = &[
-    Rule::new("path", Check::By(rules::no_backsteps)),
-    Rule::new(
-        "type",
-        Check::OneOf(&[
-            "",
-            "BlockDevice",
-            "CharDevice",
-            "Directory",
-            "DirectoryOrCreate",
-            "File",
-            "FileOrCreate",
-            "Socket",
-        ]),
-    )
-    .if_present(),
-];
-
-pub(in crate::builtin) const STORAGE_OS: &[Rule] = &[
-    Rule::new("volumeName", Check::Format(name::dns1123_label)).and_required(""),
-    Rule::new("volumeNamespace", Check::Format(name::dns1123_label)).unless_empty(),
-    Rule::new("secretRef", Check::Rules(&[Rule::required("name", "")])).if_present(),
-];
 
 /// The rules of the parts of a projected volume, by the field of the part.
 pub(in crate::builtin) const PARTS: &[(&str, &[Rule])] = &[
@@ -181,49 +151,19 @@ const DOWNWARD_ITEM: &[Rule] = &[
     Rule::new("mode", MODE),
     Rule::new("", Check::By(one_reference)),
     Rule::new("fieldRef", Check::By(|reference, errors| field_reference(reference, FILE_FIELDS, errors))),
-    Rule::new("resourceFieldRef", Check::By(resource_reference)),
+    Rule::new("", Check::By(resource_alone)),
 ];
+
+/// Validates a reference to a resource, unless there is one to a field too.
+fn resource_alone(item: &Field<'_>, errors: &mut Vec<Error>) {
+    if item.field("fieldRef").is_absent() {
+        resource_reference(&item.field("resourceFieldRef"), errors);
+    }
+}
 
 fn file_path(path: &Field<'_>, errors: &mut Vec<Error>) {
     rules::required(path, errors);
     rules::local_path(path, errors);
-}
-
-fn fibre_channel(source: &Field<'_>, errors: &mut Vec<Error>) {
-    const LUN_MAX: i64 = 255;
-    let (names, lun) = (source.field("targetWWNs"), source.field("lun"));
-    match (names.is_empty(), source.field("wwids").is_empty()) {
-        (true, true) => errors.push(names.required("must specify either targetWWNs or wwids, but not both")),
-        (false, false) => errors.push(names.invalid("targetWWNs and wwids can not be specified simultaneously")),
-        _ => {}
-    }
-    if !names.is_empty() && lun.is_absent() {
-        errors.push(lun.required("lun is required if targetWWNs is specified"));
-    } else if !names.is_empty() {
-        Check::Within(0, LUN_MAX).of(&lun, errors);
-    }
-}
-
-fn quobyte(source: &Field<'_>, errors: &mut Vec<Error>) {
-    const TENANT_LENGTH_MAX: usize = 64;
-    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
-    let (registry, tenant) = (source.field("registry"), source.field("tenant"));
-    if registry.is_empty() {
-        errors.push(registry.required(PAIRS));
-    } else if TENANT_LENGTH_MAX < tenant.text().len() {
-        errors.push(tenant.required("must be a UUID and may not exceed a length of 64 characters"));
-    } else if !registry.text().split(',').all(is_host_and_port) {
-        errors.push(registry.invalid(PAIRS));
-    }
-    rules::required(&source.field("volume"), errors);
-}
-
-/// Whether Go's `net.SplitHostPort` splits a text: an IPv6 address is in brackets.
-fn is_host_and_port(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_bracketed = host.starts_with('[') && host.ends_with(']');
-        !port.contains(['[', ']']) && (is_bracketed || !host.contains([':', '[', ']']))
-    })
 }
 
 fn one_reference(item: &Field<'_>, errors: &mut Vec<Error>) {

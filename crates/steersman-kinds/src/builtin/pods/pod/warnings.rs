@@ -23,9 +23,15 @@ const VOLUMES: [(&str, &str); 9] = [
 
 /// The warnings about a pod.
 pub(super) fn of_pod(pod: &Value) -> Vec<String> {
-    let (pod, mut warnings) = (Field::root(pod), Vec::new());
+    of_template(&Field::root(pod))
+}
+
+/// The warnings about a template of a pod.
+pub(in crate::builtin) fn of_template(pod: &Field<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
     let spec = pod.field("spec");
-    annotations(&pod, &spec, &mut warnings);
+    null_selectors(&spec, &mut warnings);
+    annotations(pod, &spec, &mut warnings);
     for volume in spec.field("volumes").items() {
         for (kind, why) in VOLUMES.iter().filter(|(kind, _)| volume.field(kind).is_present()) {
             // Upstream spells this one differently than the field.
@@ -40,6 +46,11 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
             if !known.insert(field.text()) {
                 warnings.push(format!("{}: duplicate {word} {:?}", field.path, field.text()));
             }
+        }
+    }
+    for secret in spec.field("imagePullSecrets").items().map(|secret| secret.field("name")) {
+        if secret.is_empty() {
+            warnings.push(format!("{}: invalid empty name \"\"", secret.path));
         }
     }
     fractions(&spec.field("overhead"), &mut warnings);
@@ -57,6 +68,26 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
         warnings.push(format!("{}: {why}", grace.path));
     }
     warnings
+}
+
+/// Warns about selectors that select nothing because they are not given.
+fn null_selectors(spec: &Field<'_>, warnings: &mut Vec<String>) {
+    let mut warn = |selector: Field<'_>| {
+        if selector.is_absent() {
+            warnings.push(format!("{}: a null labelSelector results in matching no pod", selector.path));
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"].map(|kind| spec.at(&["affinity", kind])) {
+        for term in kind.field("requiredDuringSchedulingIgnoredDuringExecution").items() {
+            warn(term.field("labelSelector"));
+        }
+        for term in kind.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
+            warn(term.at(&["podAffinityTerm", "labelSelector"]));
+        }
+    }
+    for constraint in spec.field("topologySpreadConstraints").items() {
+        warn(constraint.field("labelSelector"));
+    }
 }
 
 /// Warns about annotations that have been replaced by fields; admission handles those of AppArmor.
@@ -110,6 +141,11 @@ fn ports(containers: &[Field<'_>], warnings: &mut Vec<String>) {
     for port in containers.iter().flat_map(|container| container.field("ports").items()) {
         let (ip, host) = (port.field("hostIP").text(), port.field("hostPort").number().unwrap_or(0));
         let number = port.field("containerPort").number().unwrap_or(0);
+        if !ip.is_empty() && host == 0 {
+            let (name, protocol) = (port.field("name").text(), port.field("protocol").text());
+            let shown = format!("{{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{ip}}}");
+            warnings.push(format!("{}: hostIP set without hostPort: {shown}", port.path));
+        }
         let others = known.entry((number, port.field("protocol").text())).or_default();
         for other in &*others {
             let (other_ip, other_host) = (other.field("hostIP").text(), other.field("hostPort").number().unwrap_or(0));

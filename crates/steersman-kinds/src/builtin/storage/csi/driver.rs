@@ -39,7 +39,6 @@ pub const KIND: Kind = Kind {
         updates_unconditionally: false,
         validates_generate_name_on_update: false,
         returns_deleted: true,
-        warns_on_update: false,
         ..RULES
     },
     prepare_create: |driver| remove_unless_kept(driver, &Value::Null, NOT_ENABLED),
@@ -107,9 +106,11 @@ fn token_requests(requests: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn warnings(driver: &Value) -> Vec<String> {
-    let spec = Field::root(driver).field("spec");
-    if spec.field("tokenRequests").is_empty() || spec.field("serviceAccountTokenInSecrets").is_present() {
+fn warnings(driver: &Value, old: &Value) -> Vec<String> {
+    let (spec, old) = (Field::root(driver).field("spec"), Field::root(old).field("spec"));
+    let requests = spec.field("tokenRequests");
+    let is_known = requests.is_empty() || requests.value == old.field("tokenRequests").value;
+    if is_known || spec.field("serviceAccountTokenInSecrets").is_present() {
         return Vec::new();
     }
     vec![

@@ -48,7 +48,9 @@ fn text(metric: &Value, current: Option<&Value>) -> String {
         Some(Value::Number(number)) => Some(format!("{number}%")),
         _ => None,
     };
-    let (field, mark) = if wanted.get("averageUtilization").is_some_and(Value::is_number) {
+    let (field, mark) = if source == "pods" {
+        ("averageValue", "")
+    } else if wanted.get("averageUtilization").is_some_and(Value::is_number) {
         ("averageUtilization", "")
     } else if wanted.get("averageValue").is_some_and(Value::is_string) {
         ("averageValue", if matches!(source, "external" | "object") { " (avg)" } else { "" })

@@ -77,31 +77,31 @@ pub(super) fn to_v2(mut scaler: Value) -> Value {
     }
     drop_empty(&mut scaler, &["metadata"], "annotations");
     if let Some(target) = remove_at(&mut scaler, &["spec", "targetCPUUtilizationPercentage"]) {
-        let mut metrics = vec![processor(target.as_i64().unwrap_or_default())];
-        metrics.extend(list(&scaler, &["spec", "metrics"]));
+        // Behind those of the annotation, as upstream puts it.
+        let mut metrics = list(&scaler, &["spec", "metrics"]);
+        metrics.push(processor(target.as_i64().unwrap_or_default()));
         set_at(&mut scaler, &["spec", "metrics"], Value::Array(metrics));
     }
-    if let Some(current) = remove_at(&mut scaler, &["status", "currentCPUUtilizationPercentage"]) {
+    // The annotation has this metric too, and says more about it.
+    let current = remove_at(&mut scaler, &["status", "currentCPUUtilizationPercentage"]);
+    if let Some(current) = current.filter(|_| at(&scaler, CURRENT_METRICS.path).is_none()) {
         let metric = json!({
             "type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": current}},
         });
-        let mut metrics = vec![metric];
-        metrics.extend(list(&scaler, &["status", "currentMetrics"]));
-        set_at(&mut scaler, &["status", "currentMetrics"], Value::Array(metrics));
+        set_at(&mut scaler, CURRENT_METRICS.path, json!([metric]));
     }
     scaler
 }
 
 /// Converts from v2 to v1.
 pub(super) fn from_v2(mut scaler: Value) -> Value {
-    let (target, metrics) = split(list(&scaler, &["spec", "metrics"]), &["resource", "target", "averageUtilization"]);
-    let (current, current_metrics) =
-        split(list(&scaler, &["status", "currentMetrics"]), &["resource", "current", "averageUtilization"]);
-    for (path, rest) in [(METRICS.path, metrics), (CURRENT_METRICS.path, current_metrics)] {
-        remove_at(&mut scaler, path);
-        if !rest.is_empty() {
-            set_at(&mut scaler, path, Value::Array(rest));
-        }
+    let metrics = list(&scaler, METRICS.path);
+    let target = metrics.iter().find_map(|metric| utilization(metric, "target"));
+    let current = list(&scaler, CURRENT_METRICS.path).iter().find_map(|metric| utilization(metric, "current"));
+    remove_at(&mut scaler, METRICS.path);
+    let others: Vec<Value> = metrics.into_iter().filter(|metric| utilization(metric, "target").is_none()).collect();
+    if !others.is_empty() {
+        set_at(&mut scaler, METRICS.path, Value::Array(others));
     }
     for carried in CARRIED {
         if let Some(value) = remove_at(&mut scaler, carried.path)
@@ -120,18 +120,10 @@ pub(super) fn from_v2(mut scaler: Value) -> Value {
     scaler
 }
 
-/// The value of the first CPU utilization metric, and the other metrics.
-fn split(metrics: Vec<Value>, path: &[&str]) -> (Option<Value>, Vec<Value>) {
-    let mut found = None;
-    let mut others = Vec::new();
-    for metric in metrics {
-        let is_processor = str_at(&metric, &["resource", "name"]) == Some("cpu");
-        match at(&metric, path).filter(|_| is_processor && found.is_none()) {
-            Some(number) => found = Some(number.clone()),
-            None => others.push(metric),
-        }
-    }
-    (found, others)
+/// The utilization of the CPU that a metric is about, if it is.
+fn utilization(metric: &Value, field: &str) -> Option<Value> {
+    let is_processor = str_at(metric, &["resource", "name"]) == Some("cpu");
+    at(metric, &["resource", field, "averageUtilization"]).filter(|_| is_processor).cloned()
 }
 
 fn list(object: &Value, path: &[&str]) -> Vec<Value> {
@@ -186,8 +178,8 @@ mod tests {
             "metadata": {"name": "h"},
             "spec": {
                 "metrics": [
-                    processor(50),
                     {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}},
+                    processor(50),
                 ],
                 "behavior": {"scaleDown": {"selectPolicy": "Max"}},
             },
@@ -197,5 +189,17 @@ mod tests {
         assert_eq!(old["spec"], json!({"targetCPUUtilizationPercentage": 50}));
         assert!(has_other_metrics(&old));
         assert_eq!(to_v2(old), scaler);
+    }
+
+    #[test]
+    fn the_annotation_of_the_current_metrics_has_the_processor_too() {
+        let current = json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}]);
+        let old = from_v2(json!({"metadata": {}, "spec": {}, "status": {"currentMetrics": current}}));
+        assert_eq!(old["status"], json!({"currentCPUUtilizationPercentage": 7}));
+        assert_eq!(
+            old["metadata"]["annotations"][CURRENT_METRICS.annotation],
+            r#"[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":7,"currentAverageValue":"0"}}]"#
+        );
+        assert_eq!(to_v2(old)["status"]["currentMetrics"].as_array().map(Vec::len), Some(1));
     }
 }

@@ -82,6 +82,7 @@ fn default(cron_job: &mut Value) {
         unless_set(spec, "successfulJobsHistoryLimit", 3);
         unless_set(spec, "failedJobsHistoryLimit", 1);
     }
+    job::default_conditions(cron_job.pointer_mut("/spec/jobTemplate/spec/podFailurePolicy/rules"));
     pod::defaults::spec(cron_job, &["spec", "jobTemplate", "spec", "template", "spec"]);
 }
 

@@ -24,6 +24,7 @@ pub(in crate::builtin) mod status;
 
 /// The label by which a job selects its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The completion mode in which every pod has an index.
 pub const INDEXED: &str = "Indexed";
 
@@ -62,7 +63,7 @@ pub const KIND: Kind = Kind {
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
     validate: &[
-        Rule::new("", Check::By(generated_selector)),
+        Rule::new("", Check::Change(generated_selector)),
         Rule::new("spec", Check::Rules(SPEC)),
         Rule::new("spec.selector", Check::By(selector::validate)).and_present(""),
         Rule::new("spec", Check::By(selects_template)),
@@ -94,7 +95,12 @@ fn default(job: &mut Value) {
         let has_failure_policy = spec.get("podFailurePolicy").is_some_and(Value::is_object);
         unless_set(spec, "podReplacementPolicy", if has_failure_policy { "Failed" } else { "TerminatingOrFailed" });
     }
-    let rules = job.pointer_mut("/spec/podFailurePolicy/rules");
+    default_conditions(job.pointer_mut("/spec/podFailurePolicy/rules"));
+    pod::defaults::spec(job, &["spec", "template", "spec"]);
+}
+
+/// A condition of a Pod that the rules of a job's failures name holds, unless they say otherwise.
+pub(super) fn default_conditions(rules: Option<&mut Value>) {
     for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
         let conditions = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
         for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -103,7 +109,6 @@ fn default(job: &mut Value) {
             }
         }
     }
-    pod::defaults::spec(job, &["spec", "template", "spec"]);
 }
 
 /// Copies the labels of the template to a job without labels; called after the server has labeled the template. Returns
@@ -129,7 +134,7 @@ fn prepare_create(job: &mut Value) {
         for (key, value) in [("controller-uid", &uid), (UID_LABEL, &uid)] {
             labels.insert(key.to_owned(), json!(value));
         }
-        for key in ["job-name", "batch.kubernetes.io/job-name"] {
+        for key in ["job-name", NAME_LABEL] {
             labels.insert(key.to_owned(), json!(name));
         }
     }
@@ -156,16 +161,20 @@ fn pod_names(job: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 /// The selector and the labels that the server generates must not be changed.
-fn generated_selector(job: &Field<'_>, errors: &mut Vec<Error>) {
-    let spec = job.field("spec");
+fn generated_selector(change: &Change<'_>, errors: &mut Vec<Error>) {
+    let (job, spec) = (&change.new, change.new.field("spec"));
     if spec.field("manualSelector").flag() || spec.field("selector").is_absent() {
         return;
     }
     let (uid, name) = (job.at(&["metadata", "uid"]).text(), job.at(&["metadata", "name"]).text());
     let labels = spec.at(&["template", "metadata", "labels"]);
-    let expected = json!({
-        UID_LABEL: uid, "controller-uid": uid, "batch.kubernetes.io/job-name": name, "job-name": name,
-    });
+    let mut expected = json!({"controller-uid": uid, "job-name": name});
+    // A Job that was made without the newer labels goes on without them.
+    let before = change.old.at(&["spec", "template", "metadata", "labels"]);
+    if change.old.is_absent() || [UID_LABEL, NAME_LABEL].iter().all(|label| before.key(label).is_present()) {
+        expected[UID_LABEL] = json!(uid);
+        expected[NAME_LABEL] = json!(name);
+    }
     for (key, value) in expected.as_object().into_iter().flatten() {
         let have = labels.key(key);
         let why = format!("must be '{}'", value.as_str().unwrap_or_default());
@@ -186,7 +195,10 @@ fn selects_template(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let labels = spec.at(&["template", "metadata", "labels"]);
     let wanted = spec.field("selector");
     let is_other = |wanted| !selector::matches(&wanted, labels.value);
-    if selector::is_valid(&wanted) && selector::parse(wanted.value).is_some_and(is_other) {
+    // No selector selects nothing.
+    let is_other =
+        wanted.is_absent() || selector::is_valid(&wanted) && selector::parse(wanted.value).is_some_and(is_other);
+    if is_other {
         errors.push(labels.invalid("`selector` does not match template `labels`"));
     }
 }

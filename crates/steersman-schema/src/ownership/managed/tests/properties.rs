@@ -2,7 +2,7 @@
 
 use crate::ownership::fields::FieldSet;
 use crate::ownership::managed::OnConflict;
-use crate::ownership::managed::tests::World;
+use crate::ownership::managed::tests::OwnedObject;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use proptest::{prop_assert, prop_assert_eq};
@@ -75,22 +75,22 @@ proptest! {
 
     #[test]
     fn applying_twice_is_applying_once(first in wish(), other in wish(), wish in wish()) {
-        let mut world = World::deployment();
-        world.apply("me", first);
-        world.try_apply("other", other, OnConflict::Force).unwrap();
-        let once = world.try_apply("me", wish.clone(), OnConflict::Force).unwrap();
-        let twice = world.try_apply("me", wish, OnConflict::Refuse).unwrap();
+        let mut owned = OwnedObject::deployment();
+        owned.apply("me", first);
+        owned.try_apply("other", other, OnConflict::Force).unwrap();
+        let once = owned.try_apply("me", wish.clone(), OnConflict::Force).unwrap();
+        let twice = owned.try_apply("me", wish, OnConflict::Refuse).unwrap();
         prop_assert_eq!(once, twice);
     }
 
     #[test]
     fn what_is_applied_is_owned_and_there(first in wish(), other in wish(), wish in wish()) {
-        let mut world = World::deployment();
-        world.try_apply("other", other, OnConflict::Force).unwrap();
-        world.try_apply("me", first, OnConflict::Force).unwrap();
-        let object = world.try_apply("me", wish.clone(), OnConflict::Force).unwrap();
-        let named = FieldSet::of(world.schema, &world.object(wish));
-        let has = FieldSet::of(world.schema, &object);
+        let mut owned = OwnedObject::deployment();
+        owned.try_apply("other", other, OnConflict::Force).unwrap();
+        owned.try_apply("me", first, OnConflict::Force).unwrap();
+        let object = owned.try_apply("me", wish.clone(), OnConflict::Force).unwrap();
+        let named = FieldSet::of(owned.schema, &owned.object(wish));
+        let has = FieldSet::of(owned.schema, &object);
         // An empty list or map in the configuration is absent if no other manager filled it; nothing else may be
         // missing.
         for path in named.difference(&has).paths() {
@@ -109,39 +109,39 @@ proptest! {
         let one = json!({"metadata": {"labels": labels}, "spec": {"template": {"spec": {"volumes": [{"name": mine, "emptyDir": {}}]}}}});
         let two = json!({"metadata": {"annotations": annotations}, "spec": {"template": {"spec": {"containers": [{"name": theirs}]}}}});
         let run = |order: [(&str, &Value); 2]| {
-            let mut world = World::deployment();
+            let mut owned = OwnedObject::deployment();
             for (manager, wish) in order {
-                world.apply(manager, wish.clone());
+                owned.apply(manager, wish.clone());
             }
-            timeless(world.live.unwrap())
+            timeless(owned.live.unwrap())
         };
         prop_assert_eq!(run([("one", &one), ("two", &two)]), run([("two", &two), ("one", &one)]));
     }
 
     #[test]
     fn applying_nothing_undoes_an_apply(other in wish(), wish in wish()) {
-        let mut world = World::deployment();
-        let before = world.apply("other", other);
-        let Ok(_) = world.try_apply("me", wish, OnConflict::Refuse) else {
+        let mut owned = OwnedObject::deployment();
+        let before = owned.apply("other", other);
+        let Ok(_) = owned.try_apply("me", wish, OnConflict::Refuse) else {
             return Ok(());
         };
-        let after = world.apply("me", json!({}));
+        let after = owned.apply("me", json!({}));
         let data = |mut object: Value| {
             remove_at(&mut object, &["metadata", "managedFields"]);
-            FieldSet::of(world.schema, &object)
+            FieldSet::of(owned.schema, &object)
         };
         prop_assert_eq!(data(after).leaves(), data(before).leaves());
     }
 
     #[test]
     fn every_field_that_an_update_changes_is_the_updaters(old in wish(), new in wish()) {
-        let mut world = World::deployment();
-        let mut old = world.object(old);
+        let mut owned = OwnedObject::deployment();
+        let mut old = owned.object(old);
         old["spec"]["paused"] = json!(true);
-        world.put("one", old);
-        let mut new = world.object(new);
+        owned.put("one", old);
+        let mut new = owned.object(new);
         new["metadata"]["uid"] = json!("u");
-        let object = world.put("two", new);
+        let object = owned.put("two", new);
         let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         let of = |manager: &str| {
             let entry = entries.iter().find(|entry| entry["manager"] == manager);
@@ -150,31 +150,31 @@ proptest! {
         prop_assert!(of("one").intersection(&of("two")).is_empty());
         let mut bare = object.clone();
         remove_at(&mut bare, &["metadata", "managedFields"]);
-        let has = FieldSet::of(world.schema, &bare);
-        let always_there = FieldSet::of(world.schema, &world.kind("").nothing());
+        let has = FieldSet::of(owned.schema, &bare);
+        let always_there = FieldSet::of(owned.schema, &owned.kind("").nothing());
         let identity = FieldSet::of_names(&[&["metadata", "name"], &["metadata", "uid"]]);
         let owned = of("one").union(&of("two")).union(&always_there).union(&identity);
         let orphans = has.leaves().difference(&owned);
         prop_assert!(orphans.is_empty(), "{:?}", orphans.paths());
     }
 
-    // `World::put` compares every record with one that is computed from scratch.
+    // `OwnedObject::put` compares every record with one that is computed from scratch.
     #[test]
     fn a_record_is_the_same_whether_its_sets_are_read_or_not(wishes in vec(("[a-c]", wish()), 1..6)) {
-        let mut world = World::deployment();
+        let mut owned = OwnedObject::deployment();
         for (manager, wish) in wishes {
-            match world.live.clone() {
+            match owned.live.clone() {
                 Some(live) => {
-                    let mut object = world.object(wish);
+                    let mut object = owned.object(wish);
                     object["metadata"]["uid"] = json!("u");
                     object["metadata"]["managedFields"] = live["metadata"]["managedFields"].clone();
-                    world.put(&manager, object);
+                    owned.put(&manager, object);
                 }
-                None => drop(world.create(&manager, wish)),
+                None => drop(owned.create(&manager, wish)),
             }
             // Most updates change one field.
-            world.patch(&manager, |object| object["spec"]["minReadySeconds"] = json!(manager.len()));
-            world.patch(&manager, |object| object["spec"]["paused"] = json!(manager == "a"));
+            owned.patch(&manager, |object| object["spec"]["minReadySeconds"] = json!(manager.len()));
+            owned.patch(&manager, |object| object["spec"]["paused"] = json!(manager == "a"));
         }
     }
 }

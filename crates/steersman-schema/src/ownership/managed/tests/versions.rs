@@ -1,6 +1,6 @@
 //! Tests of records in other versions than the request's.
 
-use crate::ownership::managed::tests::{World, check_conflict, record};
+use crate::ownership::managed::tests::{OwnedObject, check_conflict, record};
 use crate::ownership::managed::{Kind, OnConflict, OneVersion, Versions, Writer, on_apply, on_update};
 use crate::{Definitions, Schema};
 use expect_test::expect;
@@ -37,12 +37,12 @@ impl Versions for Renamed {
 
 #[test]
 fn owners_keep_the_version_they_wrote_in() {
-    let world = World::custom(json!({"type": "object", "properties": {
+    let owned = OwnedObject::custom(json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "name": {"type": "string"}}}}}));
     let versions = renamed();
-    let kind = Kind { versions: &versions, ..world.kind("") };
+    let kind = Kind { versions: &versions, ..owned.kind("") };
     let v2 = GroupVersionKind::new("g.example", "v2", "Thing");
-    let v1_as_other = &OnlyV1(world.schema, &versions);
+    let v1_as_other = &OnlyV1(owned.schema, &versions);
     let in_v2 = Kind { gvk: &v2, schema: &versions.v2, versions: v1_as_other, ..kind };
     let writer = |manager| Writer { manager, subresource: "", time: "2026-01-01T00:00:00Z" };
 
@@ -50,7 +50,7 @@ fn owners_keep_the_version_they_wrote_in() {
     let stored_v2 = on_apply(&in_v2, &writer("two"), None, &applied_v2, OnConflict::Refuse).unwrap();
     let stored = versions.convert(&stored_v2, "g.example/v1").unwrap();
 
-    let applied_v1 = world.object(json!({"spec": {"size": 4}}));
+    let applied_v1 = owned.object(json!({"spec": {"size": 4}}));
     check_conflict(
         on_apply(&kind, &writer("one"), Some(&stored), &applied_v1, OnConflict::Refuse),
         expect![[r#"
@@ -59,7 +59,7 @@ fn owners_keep_the_version_they_wrote_in() {
             FieldManagerConflict .spec.amount conflict with "two""#]],
     );
     // Applying nothing in the other version removes the fields that were applied in the first.
-    let nothing = world.object(json!({}));
+    let nothing = owned.object(json!({}));
     let object = on_apply(&kind, &writer("two"), Some(&stored), &nothing, OnConflict::Refuse).unwrap();
     assert_eq!(at(&object, &["spec"]), None);
     assert_eq!(object["apiVersion"], "g.example/v1");
@@ -84,18 +84,18 @@ impl Versions for Broken {
 
 #[test]
 fn an_object_that_does_not_convert_keeps_its_record() {
-    let mut world = World::config_map();
-    world.create("one", json!({"data": {"a": "1"}}));
-    set_at(&mut world.live.as_mut().unwrap()["metadata"]["managedFields"][0], &["apiVersion"], json!("v0"));
-    let mut object = world.live.clone().unwrap();
+    let mut owned = OwnedObject::config_map();
+    owned.create("one", json!({"data": {"a": "1"}}));
+    set_at(&mut owned.live.as_mut().unwrap()["metadata"]["managedFields"][0], &["apiVersion"], json!("v0"));
+    let mut object = owned.live.clone().unwrap();
     object["data"]["a"] = json!("2");
     let writer = Writer { manager: "two", subresource: "", time: "2026-01-01T00:00:00Z" };
-    let kind = Kind { versions: &Broken, ..world.kind("") };
-    let error = on_update(&kind, &writer, world.live.as_ref(), &mut object).unwrap_err();
+    let kind = Kind { versions: &Broken, ..owned.kind("") };
+    let error = on_update(&kind, &writer, owned.live.as_ref(), &mut object).unwrap_err();
     assert_eq!(error.to_string(), "the conversion webhook does not answer");
     assert_eq!(record(&object), r#"one Update v0 {"f:data":{".":{},"f:a":{}}}"#);
-    let applied = world.object(json!({"data": {"a": "3"}}));
-    let error = on_apply(&kind, &writer, world.live.as_ref(), &applied, OnConflict::Refuse).unwrap_err();
+    let applied = owned.object(json!({"data": {"a": "3"}}));
+    let error = on_apply(&kind, &writer, owned.live.as_ref(), &applied, OnConflict::Refuse).unwrap_err();
     assert_eq!(error.to_string(), "failed to compare objects: the conversion webhook does not answer");
 }
 

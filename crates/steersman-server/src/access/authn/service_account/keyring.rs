@@ -5,15 +5,20 @@
 //! [`ROTATE_AFTER`]. A new key is published for [`PUBLISH_BEFORE`] before it signs, because clients may cache the key
 //! set for that long. An old key verifies until the last token that it signed has expired: each key records when that
 //! may be, and the record is stored before the token is returned.
+//!
+//! Servers that share a store have their generated keys there, and follow those of the others ([`Keyring::in_store`]).
 
 use crate::access::authn::jws;
 use crate::access::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
+use crate::access::authn::service_account::stored_keys::{self, StoreKeeper};
+use crate::shared::follower::Progress;
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use steersman_storage::{ReadError, Store};
 
 /// The age at which a key is replaced by a new one.
 const ROTATE_AFTER: SignedDuration = SignedDuration::from_hours(90 * 24);
@@ -33,6 +38,10 @@ pub struct Keyring {
     maker: Option<Maker>,
     /// Held while a key is generated or its record changed, so that only one change happens at a time.
     changing: tokio::sync::Mutex<()>,
+    /// Whether the keys are in a store, where other servers may change them.
+    is_followed: bool,
+    /// The revision up to which the keys in the store are known.
+    progress: Progress,
 }
 
 /// Stores generated keys beyond the life of the process. Called on a thread that may block.
@@ -113,7 +122,13 @@ impl Keyring {
     /// A keyring of given keys: one that signs, if any, and others that verify.
     pub fn given(signing: Option<SigningKey>, trusted: Vec<PublicKey>) -> Keyring {
         let keys = Keys { signing: signing.map(Arc::new), trusted, made: Vec::new() };
-        Keyring { keys: ArcSwap::from_pointee(keys), maker: None, changing: tokio::sync::Mutex::default() }
+        Keyring {
+            keys: ArcSwap::from_pointee(keys),
+            maker: None,
+            changing: Default::default(),
+            is_followed: false,
+            progress: Progress::default(),
+        }
     }
 
     /// A keyring that generates keys, besides given ones that verify. `stored` are the keys generated before; without a
@@ -134,13 +149,87 @@ impl Keyring {
         made.sort_by_key(|made| made.stored.created);
         let keys = Keys { signing: None, trusted, made };
         let maker = Some(Maker { algorithm, keeper });
-        Ok(Keyring { keys: ArcSwap::from_pointee(keys), maker, changing: tokio::sync::Mutex::default() })
+        Ok(Keyring {
+            keys: ArcSwap::from_pointee(keys),
+            maker,
+            changing: Default::default(),
+            is_followed: false,
+            progress: Progress::default(),
+        })
+    }
+
+    /// A keyring that generates keys and has them in a store, which other servers may share, besides given ones that
+    /// verify. A server with this keyring follows the keys of the others.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn in_store(algorithm: Algorithm, store: &Store, trusted: Vec<PublicKey>) -> Result<Keyring, ReadError> {
+        let maker = Some(Maker { algorithm, keeper: Some(Arc::new(StoreKeeper(store.clone()))) });
+        let keys = Keys { signing: None, trusted, made: Vec::new() };
+        let ring = Keyring {
+            keys: ArcSwap::from_pointee(keys),
+            maker,
+            changing: Default::default(),
+            is_followed: true,
+            progress: Progress::default(),
+        };
+        ring.replace_made(stored_keys::read(store)?);
+        Ok(ring)
     }
 
     /// A keyring with a P-256 key that is generated at first use and lives as long as the process.
     pub fn in_memory() -> Keyring {
         let maker = Some(Maker { algorithm: Algorithm::Es256, keeper: None });
-        Keyring { keys: ArcSwap::default(), maker, changing: tokio::sync::Mutex::default() }
+        Keyring {
+            keys: ArcSwap::default(),
+            maker,
+            changing: Default::default(),
+            is_followed: false,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Whether the keys are in the store, where other servers may change them.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// Waits until the keys of other servers are known that could be read when this was called.
+    pub(crate) async fn catch_up(&self, store: &Store) {
+        if self.is_followed {
+            self.progress.wait_for(store.newest(&stored_keys::resource()).revision()).await;
+        }
+    }
+
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Takes the keys in the store, in place of all generated ones.
+    pub(super) fn replace_made(&self, stored: Vec<StoredKey>) {
+        self.keys.rcu(|keys| {
+            let mut next = Keys { made: Vec::new(), ..Keys::clone(keys) };
+            stored.iter().for_each(|stored| next.put(keys, stored));
+            next
+        });
+    }
+
+    /// Takes a key of the store, or its newer record.
+    pub(super) fn add_made(&self, stored: StoredKey) {
+        self.keys.rcu(|keys| {
+            let mut next = Keys::clone(keys);
+            next.put(keys, &stored);
+            next
+        });
+    }
+
+    /// Drops a key that was removed from the store.
+    pub(super) fn remove_made(&self, stored: &StoredKey) {
+        self.keys.rcu(|keys| {
+            let mut next = Keys::clone(keys);
+            next.made.retain(|made| made.stored.pem != stored.pem);
+            next
+        });
     }
 
     /// Whether tokens can be signed.
@@ -198,22 +287,16 @@ impl Keyring {
         if let Some(key) = keys.ready(until, now) {
             return Ok(key);
         }
-        let mut keys = Keys::clone(&keys);
         let changed = match keys.signing_at(now) {
             Some(index) => {
                 let mut made = keys.made[index].clone();
                 made.stored.needed_until = until.map(|until| until + LEEWAY);
                 maker.keep(&made).await?;
-                keys.made[index] = made.clone();
                 made
             }
-            None => {
-                let made = maker.make(until, now).await?;
-                keys.made.push(made.clone());
-                made
-            }
+            None => maker.make(until, now).await?,
         };
-        self.keys.store(Arc::new(keys));
+        self.hold(&changed);
         Ok(changed.key)
     }
 
@@ -225,32 +308,58 @@ impl Keyring {
     pub(crate) async fn rotate(&self, now: Timestamp) -> Result<(), SignError> {
         let Some(maker) = &self.maker else { return Ok(()) };
         let _changing = self.changing.lock().await;
-        let mut keys = Keys::clone(&self.keys.load());
-        let Some(newest) = keys.made.last() else { return Ok(()) };
-        if newest.stored.created + ROTATE_AFTER <= now {
-            let made = maker.make(Some(now), now).await?;
-            keys.made.push(made);
-            self.keys.store(Arc::new(keys.clone()));
+        let Some(newest) = self.keys.load().made.last().map(|made| made.stored.created) else { return Ok(()) };
+        if newest + ROTATE_AFTER <= now {
+            self.hold(&maker.make(Some(now), now).await?);
             tracing::info!(
                 "service account tokens are signed with another key from now on; the old one still verifies"
             );
         }
-        let signing = keys.signing_at(now);
+        let keys = self.keys.load_full();
         let is_over = |made: &Made| made.stored.needed_until.is_some_and(|until| until < now);
-        let over: Vec<usize> =
-            (0..keys.made.len()).filter(|index| Some(*index) < signing && is_over(&keys.made[*index])).collect();
-        for index in over.into_iter().rev() {
-            let made = keys.made.remove(index);
-            self.keys.store(Arc::new(keys.clone()));
-            maker.remove(made).await?;
+        for made in keys.made.iter().take(keys.signing_at(now).unwrap_or(0)).filter(|made| is_over(made)) {
+            maker.remove(made.clone()).await?;
+            self.remove_made(&made.stored);
         }
         Ok(())
+    }
+
+    /// Takes a key that was generated here, or its newer record.
+    fn hold(&self, made: &Made) {
+        self.keys.rcu(|keys| {
+            let mut next = Keys::clone(keys);
+            next.insert(made.clone());
+            next
+        });
     }
 }
 
 // === impl Keys ===
 
 impl Keys {
+    /// Adds a generated key, in place of an older record of it.
+    fn insert(&mut self, mut made: Made) {
+        if let Some(known) = self.made.iter().find(|other| other.stored.pem == made.stored.pem) {
+            let needed = Option::zip(known.stored.needed_until, made.stored.needed_until);
+            made.stored.needed_until = needed.map(|(known, made)| known.max(made));
+        }
+        self.made.retain(|other| other.stored.pem != made.stored.pem);
+        let at = self.made.partition_point(|other| other.stored.created <= made.stored.created);
+        self.made.insert(at, made);
+    }
+
+    /// Adds a stored key. It is read, unless it is one of `known`.
+    fn put(&mut self, known: &Keys, stored: &StoredKey) {
+        let key = match known.made.iter().find(|made| made.stored.pem == stored.pem) {
+            Some(made) => Ok(made.key.clone()),
+            None => SigningKey::read(&stored.pem).map(Arc::new),
+        };
+        match key {
+            Ok(key) => self.insert(Made { key, stored: stored.clone() }),
+            Err(error) => tracing::error!(%error, "a key of service account tokens in the store cannot be used"),
+        }
+    }
+
     /// The key that signs, if its record covers a token that expires at `until`.
     fn ready(&self, until: Option<Timestamp>, now: Timestamp) -> Option<Arc<SigningKey>> {
         if let Some(key) = &self.signing {
@@ -403,6 +512,27 @@ mod tests {
         assert_eq!(files.read().len(), 2);
         ring.rotate(start + NEEDED_FOR + days(1)).await.unwrap();
         assert!(!is_good(&ring, &first) && !is_good(&files.ring(), &first));
+    }
+
+    #[tokio::test]
+    async fn a_key_stays_for_as_long_as_any_server_needs_it() {
+        let files = Arc::new(Files::default());
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let ring = files.ring();
+        let first = ring.sign(&"first", Some(now + days(1)), now).await.unwrap();
+        let own = files.read().remove(0);
+        // Another server has signed a token with it that lives longer, and its record comes before an older one of ours.
+        ring.add_made(StoredKey { needed_until: Some(now + days(4000)), ..own.clone() });
+        ring.add_made(own.clone());
+        ring.rotate(now + days(91)).await.unwrap();
+        ring.rotate(now + NEEDED_FOR + days(1)).await.unwrap();
+        assert!(ring.verifies(&jws::Jws::parse(&first).unwrap()));
+        ring.rotate(now + days(4001)).await.unwrap();
+        assert!(!ring.verifies(&jws::Jws::parse(&first).unwrap()));
+        // A key that was removed from the store verifies nothing.
+        ring.add_made(own.clone());
+        ring.remove_made(&own);
+        assert!(!ring.verifies(&jws::Jws::parse(&first).unwrap()));
     }
 
     #[tokio::test]

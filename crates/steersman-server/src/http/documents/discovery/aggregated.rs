@@ -1,11 +1,13 @@
 //! The aggregated document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
 
+use crate::http::documents::discovery::order::Version;
 use crate::http::documents::discovery::{Aggregated, classic, list, render};
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest, Sha512};
 use std::fmt::Write;
-use steersman_kinds::catalog::{Group, ResourceScope, Served};
+use steersman_kinds::catalog::{ResourceScope, Served};
 
 #[derive(Serialize)]
 struct Metadata<'a> {
@@ -16,7 +18,15 @@ struct Metadata<'a> {
 #[derive(Serialize)]
 struct GroupItem<'a> {
     metadata: Metadata<'a>,
-    versions: Vec<VersionItem<'a>>,
+    versions: Vec<VersionEntry<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum VersionEntry<'a> {
+    Own(VersionItem<'a>),
+    /// As the other server has described it.
+    Other(&'a Value),
 }
 
 #[derive(Serialize)]
@@ -65,13 +75,16 @@ pub(super) fn document<'a>(groups: impl Iterator<Item = &'a Bytes>) -> Aggregate
 }
 
 /// A group as an item of the document.
-pub(super) fn group(group: &Group) -> Bytes {
-    let versions = group.served().iter().map(|version| VersionItem {
-        version: &version.name,
-        resources: version.resources.iter().map(resource_item).collect(),
-        freshness: "Current",
-    });
-    render(&GroupItem { metadata: Metadata { name: &group.name }, versions: versions.collect() })
+pub(super) fn group<'a>(name: &'a str, versions: &[Version<'a>]) -> Bytes {
+    let entry = |version: &Version<'a>| match *version {
+        Version::Local(version) => VersionEntry::Own(VersionItem {
+            version: &version.name,
+            resources: version.resources.iter().map(resource_item).collect(),
+            freshness: "Current",
+        }),
+        Version::Remote(version) => VersionEntry::Other(&version.entry),
+    };
+    render(&GroupItem { metadata: Metadata { name }, versions: versions.iter().map(entry).collect() })
 }
 
 fn resource_item(served: &Served) -> ResourceItem<'_> {

@@ -1,13 +1,15 @@
 //! The classic documents: `APIVersions`, `APIGroupList`, `APIGroup` and `APIResourceList`.
 
+use crate::http::documents::discovery::order::Version;
 use crate::http::documents::discovery::{list, render};
+use crate::shared::aggregation::discovered::{Discovered, RemoteVersion};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use steersman_kinds::catalog::{self, Catalog, Group, Resource, ResourceScope, Served, Verb};
+use steersman_kinds::catalog::{self, Catalog, Resource, ResourceScope, Served, Verb};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,19 +100,27 @@ pub(super) fn groups<'a>(groups: impl Iterator<Item = &'a Bytes>) -> Bytes {
 }
 
 /// A group as an item of the list.
-pub(super) fn group_item(group: &Group) -> Bytes {
-    render(&api_group(group, None, None))
+pub(super) fn group_item(name: &str, versions: &[Version<'_>]) -> Bytes {
+    render(&api_group(name, versions, None, None))
 }
 
-pub(super) fn group(group: &Group) -> Bytes {
-    render(&api_group(group, Some("APIGroup"), Some("v1")))
+pub(super) fn group(name: &str, versions: &[Version<'_>]) -> Bytes {
+    render(&api_group(name, versions, Some("APIGroup"), Some("v1")))
 }
 
-fn api_group<'a>(group: &'a Group, kind: Option<&'static str>, api_version: Option<&'static str>) -> ApiGroup<'a> {
-    let form = |version: &'a str| GroupVersion { group_version: group_version(&group.name, version), version };
-    let versions: Vec<GroupVersion<'a>> = group.versions.iter().map(|version| form(version)).collect();
+fn api_group<'a>(
+    name: &'a str,
+    versions: &[Version<'a>],
+    kind: Option<&'static str>,
+    api_version: Option<&'static str>,
+) -> ApiGroup<'a> {
+    let form = |version: &Version<'a>| {
+        let version = version.name();
+        GroupVersion { group_version: group_version(name, version), version }
+    };
+    let versions: Vec<GroupVersion<'a>> = versions.iter().map(form).collect();
     let preferred_version = versions.first().cloned();
-    ApiGroup { kind, api_version, name: &group.name, versions, preferred_version }
+    ApiGroup { kind, api_version, name, versions, preferred_version }
 }
 
 pub(super) fn resources(version: &catalog::GroupVersion) -> Bytes {
@@ -196,7 +206,7 @@ fn storage_version_hash(resource: &Resource) -> Option<String> {
     })
 }
 
-pub(super) fn root_paths(catalog: &Catalog, others: &[&str]) -> Bytes {
+pub(super) fn root_paths(catalog: &Catalog, discovered: &Discovered, others: &[&str]) -> Bytes {
     #[derive(Serialize)]
     struct RootPaths {
         paths: BTreeSet<String>,
@@ -211,6 +221,9 @@ pub(super) fn root_paths(catalog: &Catalog, others: &[&str]) -> Bytes {
             "" => format!("/api/{version}"),
             name => format!("/apis/{name}/{version}"),
         }));
+    }
+    for RemoteVersion { group, version, .. } in &discovered.versions {
+        paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
     }
     render(&RootPaths { paths })
 }

@@ -1,7 +1,7 @@
 //! Answers with documents: cacheable for ever under the current hash, redirected under any other.
 
 use crate::http::answer::Answer;
-use crate::http::documents::openapi::{Document, OpenApi, protobuf};
+use crate::http::documents::openapi::{Document, Form, OpenApi};
 use crate::shared::request::negotiate;
 use crate::shared::request::query::Query;
 use http::HeaderMap;
@@ -19,26 +19,25 @@ const PROTOBUF_V2: [&str; 2] = [
 /// Whether the answer to a path was made before; also for a path that has no document of OpenAPI.
 pub(crate) fn is_made(documents: &OpenApi, path: &str, headers: &HeaderMap) -> bool {
     let Some(path) = path.strip_prefix("/openapi/") else { return true };
-    documents.has_made(path) && !(path == "v2" && wants_protobuf(headers))
+    documents.has_made(path, form(headers))
 }
 
-fn wants_protobuf(headers: &HeaderMap) -> bool {
-    negotiate::entries(headers).first().is_some_and(|entry| PROTOBUF_V2.contains(&entry.media_type))
+fn form(headers: &HeaderMap) -> Form {
+    match negotiate::entries(headers).first().is_some_and(|entry| PROTOBUF_V2.contains(&entry.media_type)) {
+        true => Form::Protobuf,
+        false => Form::Json,
+    }
 }
 
 /// The answer to `GET /openapi/v2`, in JSON or in protobuf.
-pub(crate) fn answer_v2(document: &Document, headers: &HeaderMap) -> Answer {
-    if !wants_protobuf(headers) {
-        return answer(document, headers);
-    }
-    // Requested rarely, so it is made for each request instead of kept.
-    match serde_json::from_slice(&document.bytes) {
-        Ok(json) => {
-            let mut answer = Answer::bytes(200, PROTOBUF_V2[0], protobuf::document(&json));
+pub(crate) fn answer_v2(documents: &OpenApi, headers: &HeaderMap) -> Answer {
+    match form(headers) {
+        Form::Json => answer(&documents.v2(), headers),
+        Form::Protobuf => {
+            let mut answer = Answer::document(PROTOBUF_V2[0], &documents.v2_protobuf());
             answer.set(VARY.as_str(), "Accept");
             answer
         }
-        Err(_) => Answer::empty(500),
     }
 }
 
@@ -90,6 +89,7 @@ mod tests {
     use super::*;
     use http::StatusCode;
     use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+    use steersman_kinds::catalog::Catalog;
 
     fn document() -> Document {
         Document { bytes: "{}".into(), hash: "AB".into() }
@@ -118,27 +118,22 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_gets_no_bytes_and_who_cannot_read_it_no_words() {
-        check(
-            &answer_v2(&document(), &headers(IF_NONE_MATCH, "\"AB\"")),
-            StatusCode::NOT_MODIFIED,
-            ETAG,
-            Some("\"AB\""),
-        );
-        check(&answer_v2(&document(), &headers(IF_NONE_MATCH, "\"CD\"")), StatusCode::OK, VARY, Some("Accept"));
-        check(&answer_v2(&document(), &headers(ACCEPT, "text/html")), StatusCode::NOT_ACCEPTABLE, CONTENT_TYPE, None);
+    fn a_known_hash_gets_304_and_an_unknown_media_type_406() {
+        let known = answer(&document(), &headers(IF_NONE_MATCH, "\"AB\""));
+        check(&known, StatusCode::NOT_MODIFIED, ETAG, Some("\"AB\""));
+        check(&answer(&document(), &headers(IF_NONE_MATCH, "\"CD\"")), StatusCode::OK, VARY, Some("Accept"));
+        check(&answer(&document(), &headers(ACCEPT, "text/html")), StatusCode::NOT_ACCEPTABLE, CONTENT_TYPE, None);
     }
 
     #[test]
-    fn version_2_is_had_in_protobuf_too() {
+    fn version_2_is_served_in_protobuf_too() {
+        let documents = OpenApi::new(&Catalog::new([]));
         for spelling in PROTOBUF_V2 {
-            let answer = answer_v2(&document(), &headers(ACCEPT, spelling));
-            check(
-                &answer,
-                StatusCode::OK,
-                CONTENT_TYPE,
-                Some("application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
-            );
+            let wanted = headers(ACCEPT, spelling);
+            let answer = answer_v2(&documents, &wanted);
+            check(&answer, StatusCode::OK, CONTENT_TYPE, Some(PROTOBUF_V2[0]));
+            assert!(answer.is_shared && is_made(&documents, "/openapi/v2", &wanted));
+            assert!(!is_made(&documents, "/openapi/v2", &HeaderMap::new()));
         }
     }
 }

@@ -24,9 +24,9 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The subject of a document.
+/// The path of a document, and what is served below it.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(super) enum DocumentPath {
     /// `/api`.
     Core,
     /// `/apis/GROUP`.
@@ -73,7 +73,7 @@ pub(super) struct Body {
 }
 
 /// The path of a group version, and the parts of its operations' names.
-struct Place<'a> {
+struct GroupVersionPath<'a> {
     /// `/apis/apps/v1`.
     root: &'a str,
     /// `AppsV1`.
@@ -83,8 +83,8 @@ struct Place<'a> {
 }
 
 /// A resource at the path where it is served.
-struct Seat<'a> {
-    place: &'a Place<'a>,
+struct ResourcePath<'a> {
+    group_version: &'a GroupVersionPath<'a>,
     served: &'a Served,
     /// `Namespaced` or empty.
     namespaced: &'static str,
@@ -92,32 +92,32 @@ struct Seat<'a> {
     list: String,
 }
 
-impl Subject {
+impl DocumentPath {
     /// The path after `/openapi/v3/`.
     pub(super) fn key(&self) -> String {
         match self {
-            Subject::Core => "api".to_owned(),
-            Subject::Group(group) => format!("apis/{group}"),
-            Subject::GroupVersion(version) if version.group.is_empty() => format!("api/{}", version.name),
-            Subject::GroupVersion(version) => format!("apis/{}/{}", version.group, version.name),
-            Subject::Groups => "apis".to_owned(),
-            Subject::Version => "version".to_owned(),
+            DocumentPath::Core => "api".to_owned(),
+            DocumentPath::Group(group) => format!("apis/{group}"),
+            DocumentPath::GroupVersion(version) if version.group.is_empty() => format!("api/{}", version.name),
+            DocumentPath::GroupVersion(version) => format!("apis/{}/{}", version.group, version.name),
+            DocumentPath::Groups => "apis".to_owned(),
+            DocumentPath::Version => "version".to_owned(),
         }
     }
 
-    /// The name of the subject's version.
+    /// The name of its version.
     pub(super) fn version(&self) -> Option<&str> {
         match self {
-            Subject::GroupVersion(version) => Some(&version.name),
-            Subject::Core | Subject::Group(_) | Subject::Groups | Subject::Version => None,
+            DocumentPath::GroupVersion(version) => Some(&version.name),
+            DocumentPath::Core | DocumentPath::Group(_) | DocumentPath::Groups | DocumentPath::Version => None,
         }
     }
 
     /// The resources of the document.
     pub(super) fn served(&self) -> &[Served] {
         match self {
-            Subject::GroupVersion(version) => &version.resources,
-            Subject::Core | Subject::Group(_) | Subject::Groups | Subject::Version => &[],
+            DocumentPath::GroupVersion(version) => &version.resources,
+            DocumentPath::Core | DocumentPath::Group(_) | DocumentPath::Groups | DocumentPath::Version => &[],
         }
     }
 
@@ -125,27 +125,27 @@ impl Subject {
     pub(super) fn paths(&self) -> Vec<PathItem> {
         let root = format!("/{}", self.key());
         let mut paths = match self {
-            Subject::Core => vec![root_path(&root, "getCoreAPIVersions".to_owned(), "core", API_VERSIONS)],
-            Subject::Groups => vec![root_path(&root, "getAPIVersions".to_owned(), "apis", API_GROUP_LIST)],
-            Subject::Version => vec![root_path(&root, "getCodeVersion".to_owned(), "version", VERSION_INFO)],
-            Subject::Group(group) => {
+            DocumentPath::Core => vec![root_path(&root, "getCoreAPIVersions".to_owned(), "core", API_VERSIONS)],
+            DocumentPath::Groups => vec![root_path(&root, "getAPIVersions".to_owned(), "apis", API_GROUP_LIST)],
+            DocumentPath::Version => vec![root_path(&root, "getCodeVersion".to_owned(), "version", VERSION_INFO)],
+            DocumentPath::Group(group) => {
                 let (title, tag) = (camel(short(group), Case::Upper), camel(short(group), Case::Lower));
                 vec![root_path(&root, format!("get{title}APIGroup"), &tag, API_GROUP)]
             }
-            Subject::GroupVersion(served) => {
+            DocumentPath::GroupVersion(served) => {
                 let group = if served.group.is_empty() { "core" } else { short(&served.group) };
                 let version = &*served.name;
-                let place = Place {
+                let group_version = GroupVersionPath {
                     root: &root,
                     title: format!("{}{}", camel(group, Case::Upper), camel(version, Case::Upper)),
                     tag: format!("{}_{}", camel(group, Case::Lower), camel(version, Case::Lower)),
                 };
                 let mut paths = Vec::new();
                 if served.has_built_in() {
-                    let id = format!("get{}APIResources", place.title);
-                    paths.push(root_path(&root, id, &place.tag, API_RESOURCE_LIST));
+                    let id = format!("get{}APIResources", group_version.title);
+                    paths.push(root_path(&root, id, &group_version.tag, API_RESOURCE_LIST));
                 }
-                served.resources.iter().for_each(|served| Seat::new(&place, served).paths(&mut paths));
+                served.resources.iter().for_each(|served| ResourcePath::new(&group_version, served).paths(&mut paths));
                 paths
             }
         };
@@ -169,10 +169,16 @@ fn root_path(root: &str, id: String, tag: &str, definition: &str) -> PathItem {
     PathItem { path: format!("{root}/"), parameters: Vec::new(), operations: vec![operation] }
 }
 
-impl<'a> Seat<'a> {
-    fn new(place: &'a Place<'a>, served: &'a Served) -> Seat<'a> {
+impl<'a> ResourcePath<'a> {
+    fn new(group_version: &'a GroupVersionPath<'a>, served: &'a Served) -> ResourcePath<'a> {
         let namespaced = if served.resource.scope == ResourceScope::Namespaced { "Namespaced" } else { "" };
-        Seat { place, served, namespaced, object: schemas::object_name(served), list: schemas::list_name(served) }
+        ResourcePath {
+            group_version,
+            served,
+            namespaced,
+            object: schemas::object_name(served),
+            list: schemas::list_name(served),
+        }
     }
 
     fn can(&self, verb: Verb) -> bool {
@@ -184,7 +190,7 @@ impl<'a> Seat<'a> {
     }
 
     fn paths(&self, paths: &mut Vec<PathItem>) {
-        let (root, plural) = (self.place.root, &self.served.resource.plural);
+        let (root, plural) = (self.group_version.root, &self.served.resource.plural);
         let mut base = format!("{root}/{plural}");
         let mut watched = format!("{root}/watch/{plural}");
         let mut inherited = vec![parameters::PRETTY];
@@ -327,8 +333,8 @@ impl<'a> Seat<'a> {
     fn operation(&self, method: &'static str, verb: &str, action: &'static str, name: &str, answer: &str) -> Operation {
         Operation {
             method,
-            id: format!("{verb}{}{name}", self.place.title),
-            tag: self.place.tag.clone(),
+            id: format!("{verb}{}{name}", self.group_version.title),
+            tag: self.group_version.tag.clone(),
             action: Some(action),
             kind: Some(self.served.kind()),
             parameters: Vec::new(),

@@ -6,18 +6,19 @@ pub(super) struct Parameter {
     pub(super) name: &'static str,
     /// `string`, `integer` or `boolean`.
     pub(super) kind: &'static str,
-    pub(super) place: Place,
+    pub(super) location: ParameterLocation,
 }
 
-/// The place of a parameter.
+/// The location of a parameter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
 }
 
-pub(super) const NAME: Parameter = Parameter { name: "name", kind: "string", place: Place::Path };
-pub(super) const NAMESPACE: Parameter = Parameter { name: "namespace", kind: "string", place: Place::Path };
+pub(super) const NAME: Parameter = Parameter { name: "name", kind: "string", location: ParameterLocation::Path };
+pub(super) const NAMESPACE: Parameter =
+    Parameter { name: "namespace", kind: "string", location: ParameterLocation::Path };
 pub(super) const PRETTY: Parameter = query("pretty", "string");
 
 /// The parameters of lists and watches.
@@ -48,7 +49,7 @@ pub(super) const DELETE: &[Parameter] = &[
 ];
 
 const fn query(name: &'static str, kind: &'static str) -> Parameter {
-    Parameter { name, kind, place: Place::Query }
+    Parameter { name, kind, location: ParameterLocation::Query }
 }
 
 /// The parameters of patches.

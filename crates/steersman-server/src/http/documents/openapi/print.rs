@@ -1,7 +1,7 @@
 //! Prints documents as JSON, piece by piece: a tree of a whole document would take ten times its size.
 
-use crate::http::documents::openapi::operations::{Body, Operation, PathItem, Subject};
-use crate::http::documents::openapi::parameters::{Parameter, Place};
+use crate::http::documents::openapi::operations::{Body, DocumentPath, Operation, PathItem};
+use crate::http::documents::openapi::parameters::{Parameter, ParameterLocation};
 use crate::http::documents::openapi::schemas;
 use crate::http::documents::version::KUBERNETES_VERSION;
 use bytes::Bytes;
@@ -11,10 +11,10 @@ use steersman_schema::Edition;
 use steersman_schema::openapi::Version;
 
 /// A document of version 3.
-pub(super) fn v3(subject: &Subject) -> Vec<u8> {
-    let paths = subject.paths();
+pub(super) fn v3(path: &DocumentPath) -> Vec<u8> {
+    let paths = path.paths();
     let wanted = referred(&paths);
-    let definitions = schemas::collect(wanted, subject.served(), Version::V3);
+    let definitions = schemas::collect(wanted, path.served(), Version::V3);
     let mut out = br#"{"openapi":"3.0.0","info":"#.to_vec();
     out.extend(info().to_string().bytes());
     out.extend(br#","paths":"#);
@@ -27,7 +27,7 @@ pub(super) fn v3(subject: &Subject) -> Vec<u8> {
     out
 }
 
-/// The rendered part of one subject in the document of version 2.
+/// The rendered part of one path in the document of version 2.
 #[derive(Debug)]
 pub(super) struct Part {
     /// Paths with their operations.
@@ -40,34 +40,49 @@ pub(super) struct Part {
     edition: Edition,
 }
 
-/// The part of a subject.
-pub(super) fn part(subject: &Subject) -> Part {
-    let paths = subject.paths();
-    let (definitions, names) = schemas::own(referred(&paths), subject.served(), Version::V2);
+/// The part of a path.
+pub(super) fn part(path: &DocumentPath) -> Part {
+    let paths = path.paths();
+    let (definitions, names) = schemas::own(referred(&paths), path.served(), Version::V2);
     Part {
         paths: paths.iter().map(|item| (item.path.clone(), path_item_v2(item).to_string().into())).collect(),
         definitions: definitions.into_iter().map(|(name, definition)| (name, definition.to_string().into())).collect(),
         names,
-        edition: schemas::edition(subject.served()),
+        edition: schemas::edition(path.served()),
     }
 }
 
-/// The document of version 2. `built_in` renders a definition of the table of built-in definitions.
-pub(super) fn v2(parts: &[&Part], built_in: impl Fn(Edition, &str) -> Bytes) -> Vec<u8> {
+/// The paths and the definitions of the document of version 2, each rendered as JSON.
+pub(super) struct Contents<'a> {
+    pub(super) paths: Vec<(&'a str, Bytes)>,
+    pub(super) definitions: BTreeMap<String, Bytes>,
+}
+
+/// The paths and definitions of all parts. `built_in` renders a definition of the table of built-in definitions.
+pub(super) fn contents<'a>(parts: &[&'a Part], built_in: impl Fn(Edition, &str) -> Bytes) -> Contents<'a> {
     let edition = parts.iter().map(|part| part.edition).max().unwrap_or_default();
     let mut paths: Vec<(&str, Bytes)> = parts.iter().flat_map(|part| shared(&part.paths)).collect();
     paths.sort_by_key(|(path, _)| *path);
-    let mut definitions: BTreeMap<&str, Bytes> = parts.iter().flat_map(|part| shared(&part.definitions)).collect();
+    let own = parts.iter().flat_map(|part| shared(&part.definitions));
+    let mut definitions: BTreeMap<String, Bytes> = own.map(|(name, bytes)| (name.to_owned(), bytes)).collect();
     let mut names = BTreeSet::new();
     parts.iter().for_each(|part| names.extend(part.names.iter().cloned()));
     let missing = schemas::missing(edition, &names, |name| definitions.contains_key(name));
-    definitions.extend(missing.iter().map(|name| (name.as_str(), built_in(edition, name))));
+    definitions.extend(missing.into_iter().map(|name| {
+        let definition = built_in(edition, &name);
+        (name, definition)
+    }));
+    Contents { paths, definitions }
+}
+
+/// The document of version 2.
+pub(super) fn v2(contents: &Contents<'_>) -> Vec<u8> {
     let mut out = br#"{"swagger":"2.0","info":"#.to_vec();
     out.extend(info().to_string().bytes());
     out.extend(br#","paths":"#);
-    write_rendered(&mut out, paths.into_iter());
+    write_rendered(&mut out, contents.paths.iter().map(|(path, item)| (*path, item)));
     out.extend(br#","definitions":"#);
-    write_rendered(&mut out, definitions.into_iter());
+    write_rendered(&mut out, contents.definitions.iter().map(|(name, definition)| (name.as_str(), definition)));
     out.extend(br#","securityDefinitions":{"BearerToken":"#);
     out.extend(bearer_token().to_string().bytes());
     out.extend(br#"},"security":[{"BearerToken":[]}]}"#);
@@ -83,7 +98,7 @@ fn shared(rendered: &[(String, Bytes)]) -> impl Iterator<Item = (&str, Bytes)> {
     rendered.iter().map(|(name, bytes)| (name.as_str(), bytes.clone()))
 }
 
-fn write_rendered<'a>(out: &mut Vec<u8>, entries: impl Iterator<Item = (&'a str, Bytes)>) {
+fn write_rendered<'a>(out: &mut Vec<u8>, entries: impl Iterator<Item = (&'a str, &'a Bytes)>) {
     out.push(b'{');
     for (index, (key, value)) in entries.enumerate() {
         if index > 0 {
@@ -91,7 +106,7 @@ fn write_rendered<'a>(out: &mut Vec<u8>, entries: impl Iterator<Item = (&'a str,
         }
         out.extend(Value::from(key).to_string().bytes());
         out.push(b':');
-        out.extend_from_slice(&value);
+        out.extend_from_slice(value);
     }
     out.push(b'}');
 }
@@ -109,11 +124,11 @@ fn write_object(out: &mut Vec<u8>, entries: impl Iterator<Item = (impl AsRef<str
     out.push(b'}');
 }
 
-fn info() -> Value {
+pub(super) fn info() -> Value {
     json!({"title": "Kubernetes", "version": KUBERNETES_VERSION})
 }
 
-fn bearer_token() -> Value {
+pub(super) fn bearer_token() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "A bearer token."})
 }
 
@@ -140,10 +155,10 @@ fn described(code: u16) -> &'static str {
     }
 }
 
-fn place(parameter: Parameter) -> &'static str {
-    match parameter.place {
-        Place::Path => "path",
-        Place::Query => "query",
+fn location(parameter: Parameter) -> &'static str {
+    match parameter.location {
+        ParameterLocation::Path => "path",
+        ParameterLocation::Query => "query",
     }
 }
 
@@ -208,9 +223,9 @@ fn operation_v3(operation: &Operation) -> Value {
 
 fn parameter_v3(parameter: Parameter) -> Value {
     let mut fields = json!({
-        "name": parameter.name, "in": place(parameter), "schema": {"type": parameter.kind, "uniqueItems": true},
+        "name": parameter.name, "in": location(parameter), "schema": {"type": parameter.kind, "uniqueItems": true},
     });
-    if parameter.place == Place::Path {
+    if parameter.location == ParameterLocation::Path {
         fields["required"] = json!(true);
     }
     fields
@@ -265,8 +280,8 @@ fn body_v2(body: &Body) -> Value {
 
 fn parameter_v2(parameter: Parameter) -> Value {
     let mut fields =
-        json!({"name": parameter.name, "in": place(parameter), "type": parameter.kind, "uniqueItems": true});
-    if parameter.place == Place::Path {
+        json!({"name": parameter.name, "in": location(parameter), "type": parameter.kind, "uniqueItems": true});
+    if parameter.location == ParameterLocation::Path {
         fields["required"] = json!(true);
     }
     fields

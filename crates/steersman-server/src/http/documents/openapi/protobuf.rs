@@ -3,6 +3,7 @@
 //! The messages are those of gnostic's `openapiv2/OpenAPIv2.proto`; fields that our documents do not have are omitted.
 //! Extensions are YAML text, and JSON is YAML.
 
+use crate::http::documents::openapi::print::{self, Contents};
 use serde_json::{Map, Value};
 
 /// A message being written.
@@ -13,35 +14,28 @@ const VARINT: u64 = 0;
 const FIXED_64: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 
-/// A `Document` message of a JSON document of version 2.
-pub(super) fn document(json: &Value) -> Vec<u8> {
+/// The document of version 2 as a `Document` message. Its paths and definitions are read from their JSON one by one: a tree
+/// of all of them would take ten times their size.
+pub(super) fn document(contents: &Contents<'_>) -> Result<Vec<u8>, serde_json::Error> {
     let mut message = Message::default();
-    message.text(1, json, "swagger");
-    message.message(2, info(&json["info"]));
+    message.bytes(1, b"2.0");
+    message.message(2, info(&print::info()));
     let mut paths = Message::default();
-    each(json, "paths", |path, item| paths.message(2, named(path, path_item(item))));
+    for (path, item) in &contents.paths {
+        paths.message(2, named(path, path_item(&serde_json::from_slice(item)?)));
+    }
     message.message(8, paths);
     let mut definitions = Message::default();
-    each(json, "definitions", |name, definition| definitions.message(1, named(name, schema(definition))));
-    message.message(9, definitions);
-    for requirement in items(json, "security") {
-        let mut one = Message::default();
-        for (name, _) in requirement.as_object().into_iter().flatten() {
-            one.message(1, named(name, Message::default()));
-        }
-        message.message(12, one);
+    for (name, definition) in &contents.definitions {
+        definitions.message(1, named(name, schema(&serde_json::from_slice(definition)?)));
     }
-    let mut securities = Message::default();
-    each(json, "securityDefinitions", |name, definition| {
-        let mut key = Message::default();
-        ["type", "name", "in", "description"]
-            .into_iter()
-            .zip(1..)
-            .for_each(|(word, field)| key.text(field, definition, word));
-        securities.message(1, named(name, only(2, key)));
-    });
-    message.message(13, securities);
-    message.0
+    message.message(9, definitions);
+    message.message(12, only(1, named("BearerToken", Message::default())));
+    let mut key = Message::default();
+    let token = print::bearer_token();
+    ["type", "name", "in", "description"].into_iter().zip(1..).for_each(|(word, field)| key.text(field, &token, word));
+    message.message(13, only(1, named("BearerToken", only(2, key))));
+    Ok(message.0)
 }
 
 fn info(json: &Value) -> Message {
@@ -89,8 +83,8 @@ fn operation(json: &Value) -> Message {
 
 /// A `ParametersItem`.
 fn parameter(json: &Value) -> Message {
-    let place = json["in"].as_str().unwrap_or_default();
-    if place == "body" {
+    let location = json["in"].as_str().unwrap_or_default();
+    if location == "body" {
         let mut body = Message::default();
         body.text(1, json, "description");
         body.text(2, json, "name");
@@ -100,7 +94,7 @@ fn parameter(json: &Value) -> Message {
         return only(1, only(1, body));
     }
     // Parameters of the query have an additional field, which shifts the numbers of the later ones.
-    let (kind, shift) = if place == "path" { (4, 0) } else { (3, 1) };
+    let (kind, shift) = if location == "path" { (4, 0) } else { (3, 1) };
     let mut other = Message::default();
     other.flag(1, json, "required");
     other.text(2, json, "in");
@@ -269,6 +263,7 @@ impl Message {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::collections::BTreeMap;
 
     /// A message as text: fields by number, with nested messages expanded where the bytes look like one.
     fn show(mut bytes: &[u8], depth: usize, out: &mut String) -> Option<()> {
@@ -315,26 +310,24 @@ mod tests {
     #[test]
     fn an_operation_is_found_with_its_kind_and_parameters() {
         let json = json!({
-            "swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1"},
-            "paths": {"/a/{name}": {
-                "parameters": [{"name": "name", "in": "path", "required": true, "type": "string", "uniqueItems": true}],
-                "patch": {
-                    "operationId": "patchA", "x-kubernetes-group-version-kind": {"kind": "A"},
-                    "parameters": [
-                        {"name": "body", "in": "body", "required": true, "schema": {"$ref": "#/definitions/A"}},
-                        {"name": "fieldValidation", "in": "query", "type": "string", "uniqueItems": true},
-                    ],
-                    "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/A"}}},
-                },
-            }},
+            "parameters": [{"name": "name", "in": "path", "required": true, "type": "string", "uniqueItems": true}],
+            "patch": {
+                "operationId": "patchA", "x-kubernetes-group-version-kind": {"kind": "A"},
+                "parameters": [
+                    {"name": "body", "in": "body", "required": true, "schema": {"$ref": "#/definitions/A"}},
+                    {"name": "fieldValidation", "in": "query", "type": "string", "uniqueItems": true},
+                ],
+                "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/A"}}},
+            },
         });
+        let paths = vec![("/a/{name}", json.to_string().into())];
         let mut shown = String::new();
-        show(&document(&json), 0, &mut shown).unwrap();
+        show(&document(&Contents { paths, definitions: BTreeMap::new() }).unwrap(), 0, &mut shown).unwrap();
         expect_test::expect![[r#"
             1: 2.0
             2
              1: Kubernetes
-             2: v1
+             2: v1.36.2
             8
              2
               1: /a/{name}
@@ -380,7 +373,19 @@ mod tests {
                    5: string
                    19: 1
             9
+            12
+             1
+              1: BearerToken
+              2
             13
+             1
+              1: BearerToken
+              2
+               2
+                1: apiKey
+                2: authorization
+                3: header
+                4: A bearer token.
         "#]]
         .assert_eq(&shown);
     }

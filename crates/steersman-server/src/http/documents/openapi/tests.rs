@@ -141,7 +141,7 @@ fn version_2_renders_again_what_changed_alone() {
     let gadgets = gadgets(2);
     let change = Change { name: gadgets.group_resource(), resource: Some(gadgets) };
     let after = before.after(&first.after(&[change]));
-    let rendered = after.entries().map(|entry| (entry.subject.key(), entry.part.get().is_some()));
+    let rendered = after.entries().map(|entry| (entry.path.key(), entry.part.get().is_some()));
     let anew: Vec<String> = rendered.filter(|(_, is_rendered)| !is_rendered).map(|(key, _)| key).collect();
     assert_eq!(anew, ["apis/example.com/v1"]);
     assert_eq!(after.v2().bytes, OpenApi::new(&catalog(2)).v2().bytes);
@@ -366,4 +366,25 @@ fn version_2_is_one_document_of_all() {
     assert_eq!(definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]["format"], "int-or-string");
     assert!(definitions["com.example.v1.Gadget"].is_object());
     has_no_loose_ends(&document);
+}
+
+#[test]
+fn version_2_in_protobuf_has_every_definition_and_path_and_is_made_once() {
+    let openapi = OpenApi::new(&catalog(1));
+    let (json, message) = (read(&openapi.v2()), openapi.v2_protobuf());
+    for part in ["definitions", "paths"] {
+        for name in json[part].as_object().unwrap().keys() {
+            // A text of this length and no other.
+            let mut text = vec![0x0a];
+            let length = name.len();
+            text.extend(if length < 0x80 {
+                vec![length as u8]
+            } else {
+                vec![length as u8 | 0x80, (length >> 7) as u8]
+            });
+            text.extend(name.bytes());
+            assert!(message.windows(text.len()).any(|bytes| bytes == text), "{name}");
+        }
+    }
+    assert_eq!(openapi.v2_protobuf().as_ptr(), message.as_ptr());
 }

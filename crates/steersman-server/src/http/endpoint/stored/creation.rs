@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::access::authn;
     use crate::access::authz::Authorization;
-    use crate::http::representation::Wishes;
+    use crate::http::representation::AnswerOptions;
     use crate::shared::request::negotiate::{Encoding, Form, Layout, Negotiated};
     use crate::write::admission::Plugins;
     use crate::write::initializers::Configured;
@@ -165,13 +165,13 @@ mod tests {
         store.compact(last.revision).await.unwrap();
         let catalog = state.catalog();
         let negotiated = Negotiated::new(Encoding::Json, Form::Object);
-        let wishes = Wishes { negotiated, layout: Layout::Compact, include_object: None, now };
+        let answer_options = AnswerOptions { negotiated, layout: Layout::Compact, include_object: None, now };
         let creation = Creation {
             state: Arc::new(state),
             _counted: Waiting::begin(Arc::new(Configured::default())),
             storage: storage.clone(),
             resource: storage.clone(),
-            representation: Representation::new(catalog.find("", "v1", "configmaps").unwrap(), wishes).unwrap(),
+            representation: Representation::new(catalog.find("", "v1", "configmaps").unwrap(), answer_options).unwrap(),
             created: created.clone(),
         };
         let mut wait = std::pin::pin!(creation.initialized());

@@ -11,12 +11,15 @@ use steersman_machinery::Revision;
 /// Answers with the object in the path: the current one, or one at least as new as the requested version.
 pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
-    if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {
-        let revision = Revision::parse(text)
-            .map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
-        cx.state.wait_for(revision).await?;
-    }
-    let object = cx.current().await?;
+    let object = match cx.query.non_empty("resourceVersion") {
+        None => cx.current().await?,
+        Some(text) => {
+            let revision = Revision::parse(text)
+                .map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
+            cx.state.wait_for(revision).await?;
+            cx.cached()?
+        }
+    };
     if !representation.is_verbatim() {
         cx.operation.load.expect(text_bytes(object.json())).await;
     }

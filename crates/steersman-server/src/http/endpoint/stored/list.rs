@@ -4,11 +4,11 @@ use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
 use crate::http::endpoint::stored::select::Selection;
 use crate::http::representation::{ListHead, Reload};
-use crate::shared::request::negotiate::Shape;
+use crate::shared::request::negotiate::{Form, Shape};
 use crate::shared::request::options::{self, Match, Token};
 use crate::shared::status::Failure;
 use std::sync::Arc;
-use steersman_machinery::{Budget, GroupResource, Object, ObjectKey, Revision};
+use steersman_machinery::{Budget, GroupResource, Object, ObjectKey, Revision, Value, value};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
 /// The most bytes of objects that are read at a time to write them in another form than they are stored in.
@@ -37,8 +37,23 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     };
     let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything_visible());
     let head = ListHead { revision: Some(found.revision), token, remaining };
+    let order = cx.operation.strategy().rows_ordered_by().filter(|_| representation.form() == Form::Table);
+    if let Some(path) = order {
+        // The rest of a list can only be read again in the order of the store.
+        return Answer::list(sorted(found.objects, path), &head, None, cx.rest(), representation).await;
+    }
     let reload = reload(cx, found.revision, selection);
     Answer::list(found.objects, &head, Some(reload), cx.rest(), representation).await
+}
+
+/// Objects in the order of a number, and then of their names.
+fn sorted(mut objects: Vec<Arc<Object>>, path: &[&str]) -> Vec<Arc<Object>> {
+    let number = |object: &Object| {
+        let parsed = serde_json::from_slice::<Value>(object.json()).ok();
+        parsed.and_then(|value| value::at(&value, path)?.as_i64()).unwrap_or(0)
+    };
+    objects.sort_by_cached_key(|object| (number(object), object.key.name.clone()));
+    objects
 }
 
 /// A page of the selected objects: the current ones from the cache, older ones from as far back as history is kept. It ends early when the
@@ -93,7 +108,7 @@ pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result
         options.revision().map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
     let Some(wanted) = wanted else {
         if !options.takes_any() {
-            cx.state.sync().await?;
+            cx.state.sync_since(cx.operation.arrived).await?;
         }
         return Ok(At::Latest);
     };

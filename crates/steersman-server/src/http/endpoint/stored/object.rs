@@ -6,7 +6,7 @@ use crate::http::endpoint::context::Context;
 use crate::http::endpoint::stored::creation::Creation;
 use crate::http::representation::Representation;
 use crate::shared::request::negotiate::{Encoding, Shape};
-use crate::shared::request::options::{Delete, IGNORE_READ_ERROR};
+use crate::shared::request::options::{Delete, IGNORE_READ_ERROR, WriteKind};
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use crate::write::initializers::figures::Waiting;
@@ -25,13 +25,13 @@ pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
     if !cx.operation.allows(Verb::Create) {
         return Err(Failure::method_not_allowed());
     }
-    let object = cx.read_object("CreateOptions", &bytes).await?;
+    let object = cx.read_object(WriteKind::Create, &bytes).await?;
     write(cx, &Change::Create(object), &representation).await
 }
 
 pub(super) async fn update(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
-    let object = cx.read_object("UpdateOptions", &bytes).await?;
+    let object = cx.read_object(WriteKind::Update, &bytes).await?;
     registry::check_name(&cx.operation, &object)?;
     write(cx, &Change::Update(object), &representation).await
 }
@@ -39,7 +39,7 @@ pub(super) async fn update(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
 pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     Patch::check_type(&cx.operation, cx.media_type())?;
-    cx.read_options("PatchOptions")?;
+    cx.read_patch_options()?;
     let body = Body { media_type: cx.media_type(), bytes: &bytes };
     let patch = cx.operation.computed(|operation| Patch::parse(body, &operation.budget)).await?;
     write(cx, &Change::Patch(&patch), &representation).await

@@ -6,7 +6,7 @@ use crate::shared::compute::text_bytes;
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
 use crate::shared::request::negotiate::{Form, Layout, Negotiated, Shape};
-use crate::shared::request::options::FieldValidation;
+use crate::shared::request::options::{FieldValidation, WriteKind};
 use crate::shared::request::payload::Payload;
 use crate::shared::status::Failure;
 use crate::write::registry::{self, Body, Change, Current, Format, Outcome, Patch};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use steersman_kinds::catalog::Scale;
-use steersman_kinds::catalog::scale::read;
+use steersman_kinds::catalog::scale::{self, read};
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{GroupKind, Object, Value, value};
 use steersman_schema::{Definitions, Schema, decode};
@@ -32,11 +32,11 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
         Method::GET => {
             let object = cx.current().await?;
             let read = read(scale, &requested(cx, &object).await?);
-            Ok(Answer::value(200, &shown(&read, negotiated), negotiated.encoding, Layout::Compact))
+            Ok(Answer::value(200, &shown(cx, &read, negotiated), negotiated.encoding, Layout::Compact))
         }
         Method::PUT | Method::PATCH => {
             let written = write(cx, scale, method, &bytes).await?;
-            Ok(Answer::value(200, &shown(&written, negotiated), negotiated.encoding, Layout::Compact))
+            Ok(Answer::value(200, &shown(cx, &written, negotiated), negotiated.encoding, Layout::Compact))
         }
         _ => Err(Failure::method_not_allowed()),
     }
@@ -50,14 +50,15 @@ async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> 
     converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
 }
 
-/// The answer for a Scale. It has no table; a client that requests one gets the object.
-fn shown(scale: &Value, negotiated: Negotiated) -> Value {
+/// The answer for a Scale, in the form that was negotiated.
+fn shown(cx: &Context<'_>, scale: &Value, negotiated: Negotiated) -> Value {
+    let meta_version = negotiated.meta_version.api_version();
     match negotiated.form {
         Form::PartialMetadata => json!({
-            "kind": "PartialObjectMetadata", "apiVersion": negotiated.meta_version.api_version(),
-            "metadata": scale["metadata"],
+            "kind": "PartialObjectMetadata", "apiVersion": meta_version, "metadata": scale["metadata"],
         }),
-        Form::Object | Form::Table => scale.clone(),
+        Form::Object => scale.clone(),
+        Form::Table => scale::table(cx.operation.resource(), scale, meta_version, cx.operation.now),
     }
 }
 
@@ -66,7 +67,10 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     if is_patch {
         Patch::check_type(&cx.operation, cx.media_type())?;
     }
-    cx.read_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
+    match is_patch {
+        true => cx.read_patch_options()?,
+        false => cx.read_options(WriteKind::Update)?,
+    }
     let body = Body { media_type: cx.media_type(), bytes };
     let sent = match is_patch {
         true => Sent::Patch(Patch::parse(body, &cx.operation.budget)?),

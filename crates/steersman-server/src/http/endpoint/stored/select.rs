@@ -39,6 +39,8 @@ const TEXT_OVERHEAD: usize = 16;
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
+/// The built-in kinds of which upstream does not know the field of the namespace.
+const WITHOUT_NAMESPACE: [&str; 4] = ["CertificateSigningRequest", "Namespace", "Node", "ResourceSlice"];
 
 impl Selection {
     /// The selection of a request.
@@ -50,7 +52,10 @@ impl Selection {
         let mut read = Projection::nothing();
         for requirement in &options.fields.requirements {
             let field = requirement.field.as_str();
-            if field == NAME || field == NAMESPACE {
+            let resource = cx.operation.resource();
+            let is_unknown =
+                field == NAMESPACE && !resource.is_custom() && WITHOUT_NAMESPACE.contains(&&*resource.kind);
+            if field == NAME || field == NAMESPACE && !is_unknown {
                 continue;
             }
             if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
@@ -111,8 +116,7 @@ impl Selection {
         }
         // A tree of an object has many times its bytes, each of which is looked at more than once.
         let reading = self.n_read(object);
-        let n_labels = if self.labels.is_everything() { 0 } else { object.meta().n_labels() };
-        let passed = (self.n_requirements() + n_labels) / LABELS_PER_STEP;
+        let passed = (self.n_requirements() + self.n_passed(object)) / LABELS_PER_STEP;
         budget.work(1 + passed + reading).is_ok() && self.selects(object)
     }
 
@@ -150,6 +154,11 @@ impl Selection {
         let is_read =
             self.read.is_some() && !(self.is_stored_form && self.fields.requirements.iter().all(is_in_header));
         if is_read { object.json().len() } else { 0 }
+    }
+
+    /// The labels that are passed to see whether an object is selected.
+    pub(crate) fn n_passed(&self, object: &Object) -> usize {
+        if self.labels.is_everything() { 0 } else { object.meta().n_labels() }
     }
 
     /// Whether it selects all objects.

@@ -14,9 +14,9 @@ use crate::http::endpoint::stored::select::Selection;
 use crate::http::endpoint::stored::watch::pending::{Chunk, Pending};
 use crate::http::endpoint::stored::watch::permission::Permission;
 use crate::http::endpoint::stored::watch::signals::{Signal, Signals};
-use crate::http::representation::{Columns, FrameKey, Representation, Word, error_frame};
+use crate::http::representation::{Columns, EventType, FrameKey, Representation, error_frame};
 use crate::metrics::{Labels, OpenWatch};
-use crate::shared::compute::{HEAVY_BYTES, NEVER, Rest};
+use crate::shared::compute::{AnswerCompute, HEAVY_BYTES, NEVER};
 use crate::shared::request::body::{Body, CHUNK_BYTES, Chunks, Error, PERMIT_PATIENCE};
 use crate::shared::request::memory::Reservation;
 use crate::shared::request::negotiate::{Form, Shape};
@@ -70,7 +70,7 @@ struct WatchStream {
     /// The memory of the selection.
     _memory: Reservation,
     /// Computes selections and initial objects that take long.
-    rest: Rest,
+    rest: AnswerCompute,
     watcher: Watcher,
     signals: Signals,
     /// For a custom resource: notified when its definition may be gone.
@@ -134,7 +134,7 @@ async fn start(
         Some(revision) => cx.state.wait_for(revision).await?,
         None if options.takes_any() => {}
         None => {
-            cx.state.sync().await?;
+            cx.state.sync_since(cx.operation.arrived).await?;
         }
     }
     let (resource, scope) = (cx.operation.storage(), cx.operation.list_scope());
@@ -249,12 +249,12 @@ async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<()
 async fn make_frame(
     representation: &Representation,
     event: &Event,
-    (word, columns): (Word, Columns),
+    (word, columns): (EventType, Columns),
     key: Option<FrameKey>,
 ) -> Result<Bytes, Failure> {
     let object = || match (word, &event.previous) {
         // The object left the selection: the frame has its last selected state, at the revision of the change.
-        (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
+        (EventType::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
         _ => event.object.clone(),
     };
     let make = || {
@@ -394,7 +394,7 @@ impl WatchStream {
             let mut frames = Vec::with_capacity(objects.len());
             for payload in representation.convert(objects).await? {
                 let columns = std::mem::replace(&mut columns, Columns::Known);
-                frames.push(representation.frame_pieces(Word::Added, &payload, columns)?);
+                frames.push(representation.frame_pieces(EventType::Added, &payload, columns)?);
             }
             Ok::<_, Failure>(frames)
         };
@@ -443,18 +443,19 @@ impl WatchStream {
 
     /// The type of an event for this watch: DELETED for an object that leaves the selection, ADDED for one that enters
     /// it.
-    async fn word(&mut self, event: &Arc<Event>) -> Result<Option<Word>, Failure> {
+    async fn word(&mut self, event: &Arc<Event>) -> Result<Option<EventType>, Failure> {
         if self.selection.is_everything() {
             return Ok(Some(match event.kind {
-                Kind::Added => Word::Added,
-                Kind::Deleted => Word::Deleted,
-                Kind::Modified => Word::Modified,
+                Kind::Added => EventType::Added,
+                Kind::Deleted => EventType::Deleted,
+                Kind::Modified => EventType::Modified,
             }));
         }
         let before_and_after = [event.previous.as_ref(), Some(&event.object).filter(|_| event.kind != Kind::Deleted)];
         let n_bytes: usize = before_and_after.iter().flatten().map(|object| object.json().len()).sum();
-        let is_long =
-            HEAVY_BYTES <= n_bytes && before_and_after.iter().flatten().any(|object| self.selection.n_read(object) > 0);
+        let is_passed =
+            |object: &&Arc<Object>| self.selection.n_read(object) > 0 || self.selection.n_passed(object) > 0;
+        let is_long = HEAVY_BYTES <= n_bytes && before_and_after.iter().flatten().any(is_passed);
         let selected = move |selection: &Selection, objects: [Option<&Arc<Object>>; 2]| {
             objects.map(|object| object.is_some_and(|object| selection.selects(object)))
         };
@@ -467,10 +468,10 @@ impl WatchStream {
         };
         Ok(match (was, is) {
             (false, false) => None,
-            (false, true) => Some(Word::Added),
-            (true, true) => Some(Word::Modified),
-            (true, false) if event.kind == Kind::Deleted => Some(Word::Deleted),
-            (true, false) => Some(Word::Unselected),
+            (false, true) => Some(EventType::Added),
+            (true, true) => Some(EventType::Modified),
+            (true, false) if event.kind == Kind::Deleted => Some(EventType::Deleted),
+            (true, false) => Some(EventType::Unselected),
         })
     }
 

@@ -38,8 +38,8 @@ struct Served {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     flow: usize,
-    work: Work,
-    place: Place,
+    work: WorkEstimate,
+    place: QueueIndex,
     id: Option<Id>,
     arrived: Instant,
     began: Option<Instant>,
@@ -57,7 +57,7 @@ enum Happening {
     TimeOut(u64),
 }
 
-struct World {
+struct Simulation {
     queues: Queues<u64>,
     flows: Vec<Flow>,
     served: Vec<Served>,
@@ -73,10 +73,10 @@ struct World {
     largest: u32,
 }
 
-impl World {
-    fn new(seed: u64, limit: u32, flows: &[Flow]) -> World {
+impl Simulation {
+    fn new(seed: u64, limit: u32, flows: &[Flow]) -> Simulation {
         let now = Instant::now();
-        let mut world = World {
+        let mut sim = Simulation {
             queues: Queues::new(Policy::Queue(QUEUEING), limit, now),
             flows: flows.to_vec(),
             served: vec![Served::default(); flows.len()],
@@ -92,11 +92,11 @@ impl World {
         };
         for (index, flow) in flows.iter().enumerate() {
             for _ in 0..flow.outstanding {
-                let delay = world.up_to(Duration::from_millis(20));
-                world.plan(delay, Happening::Arrival(index));
+                let delay = sim.up_to(Duration::from_millis(20));
+                sim.plan(delay, Happening::Arrival(index));
             }
         }
-        world
+        sim
     }
 
     fn up_to(&mut self, most: Duration) -> Duration {
@@ -149,7 +149,7 @@ impl World {
         let Flow { hash, seats, leaves_percent, .. } = self.flows[flow];
         self.n_made += 1;
         let number = self.n_made;
-        let work = Work { seats, ..Work::ONE };
+        let work = WorkEstimate { seats, ..WorkEstimate::ONE };
         let arrival = self.queues.arrive(hash, work, self.now, || number);
         let request = Request { flow, work, place: None, id: None, arrived: self.now, began: None };
         match arrival {
@@ -254,9 +254,9 @@ fn no_flow_starves_beside_a_flood() {
         let heavy = flow(hash(), 40, 5, 200);
         let modest = flow(hash(), 2, 1, 5);
         let single = flow(hash(), 1, 1, 5);
-        let mut world = World::new(seed, 20, &[flood, heavy, modest, single]);
-        world.run(Duration::from_secs(10));
-        let [flood, heavy, modest, single] = &world.served[..] else { unreachable!() };
+        let mut sim = Simulation::new(seed, 20, &[flood, heavy, modest, single]);
+        sim.run(Duration::from_secs(10));
+        let [flood, heavy, modest, single] = &sim.served[..] else { unreachable!() };
         assert!(flood.n_refused > 0 && flood.n_done > 1000, "seed {seed}: {flood:?}");
         // Both flows want far less than their share, so they hardly wait: a seat is free when the next request ends.
         for served in [modest, single] {
@@ -286,10 +286,10 @@ fn flows_that_want_more_than_their_share_get_as_much_as_each_other() {
                 flows.push(flow(hash, outstanding, seats, millis));
             }
         }
-        let mut world = World::new(seed, 16, &flows);
-        world.queues.set_policy(Policy::Queue(Queueing { hand: 1, ..QUEUEING }));
-        world.run(Duration::from_secs(20));
-        let shares: Vec<f64> = world.served.iter().map(|served| served.seat_seconds).collect();
+        let mut sim = Simulation::new(seed, 16, &flows);
+        sim.queues.set_policy(Policy::Queue(Queueing { hand: 1, ..QUEUEING }));
+        sim.run(Duration::from_secs(20));
+        let shares: Vec<f64> = sim.served.iter().map(|served| served.seat_seconds).collect();
         let (least, most) = shares.iter().fold((f64::MAX, 0.0_f64), |(a, b), one| (a.min(*one), b.max(*one)));
         assert!(most < 1.25 * least, "seed {seed}: {shares:?}");
     }
@@ -309,23 +309,23 @@ fn every_seat_comes_back() {
                 leaves_percent: rng.random_range(0..60),
             })
             .collect();
-        let mut world = World::new(seed, rng.random_range(1..30), &flows);
-        world.wait_max = Duration::from_millis(rng.random_range(50..1000));
+        let mut sim = Simulation::new(seed, rng.random_range(1..30), &flows);
+        sim.wait_max = Duration::from_millis(rng.random_range(50..1000));
         for _ in 0..4 {
-            world.run(Duration::from_secs(1));
+            sim.run(Duration::from_secs(1));
             let limit = rng.random_range(1..30);
-            world.limit = world.limit.max(limit);
-            world.queues.set_limit(limit, world.now);
-            world.settle();
+            sim.limit = sim.limit.max(limit);
+            sim.queues.set_limit(limit, sim.now);
+            sim.settle();
         }
-        for served in &world.served {
-            assert!(served.longest_wait <= world.wait_max, "seed {seed}: {served:?}");
+        for served in &sim.served {
+            assert!(served.longest_wait <= sim.wait_max, "seed {seed}: {served:?}");
         }
-        world.drain();
-        assert!(world.queues.next(world.now).is_none());
-        let Queues { seats_in_use, seats_waiting, n_executing, n_waiting, .. } = world.queues;
+        sim.drain();
+        assert!(sim.queues.next(sim.now).is_none());
+        let Queues { seats_in_use, seats_waiting, n_executing, n_waiting, .. } = sim.queues;
         assert_eq!((seats_in_use, seats_waiting, n_executing, n_waiting), (0, 0, 0, 0), "seed {seed}");
-        assert!(world.queues.active.is_empty(), "seed {seed}");
+        assert!(sim.queues.active.is_empty(), "seed {seed}");
     }
 }
 
@@ -333,12 +333,12 @@ fn every_seat_comes_back() {
 fn seats_are_kept_after_a_write_and_then_given_to_who_waits() {
     let start = Instant::now();
     let mut queues = Queues::new(Policy::Queue(QUEUEING), 2, start);
-    let write = Work { final_seats: 2, final_duration: Duration::from_millis(10), ..Work::ONE };
+    let write = WorkEstimate { final_seats: 2, final_duration: Duration::from_millis(10), ..WorkEstimate::ONE };
     let Arrival::Executing(place) = queues.arrive(1, write, start, || 0) else { panic!("there is room") };
     queues.finish(place, write, start, start);
     assert_eq!(queues.seats_in_use(), 2);
     assert_eq!(queues.wake_at(), None, "nobody waits");
-    let Arrival::Waiting(..) = queues.arrive(2, Work::ONE, start, || 7) else { panic!("there is no room") };
+    let Arrival::Waiting(..) = queues.arrive(2, WorkEstimate::ONE, start, || 7) else { panic!("there is no room") };
     assert_eq!(queues.next(start), None);
     let end = queues.wake_at().unwrap();
     assert_eq!(end, start + Duration::from_millis(10));
@@ -350,20 +350,20 @@ fn seats_are_kept_after_a_write_and_then_given_to_who_waits() {
 fn a_level_without_queues_rejects_and_the_exempt_one_takes_all() {
     let now = Instant::now();
     let mut rejects = Queues::<()>::new(Policy::Reject, 2, now);
-    let arrivals = [1, 2, 3].map(|flow| rejects.arrive(flow, Work::ONE, now, || ()));
+    let arrivals = [1, 2, 3].map(|flow| rejects.arrive(flow, WorkEstimate::ONE, now, || ()));
     let executing = Arrival::Executing(None);
     assert_eq!(arrivals, [executing, executing, Arrival::Rejected(Reason::ConcurrencyLimit)]);
     let mut exempt = Queues::<()>::new(Policy::Exempt, 0, now);
-    assert!((0..1000).all(|flow| exempt.arrive(flow, Work::ONE, now, || ()) == executing));
+    assert!((0..1000).all(|flow| exempt.arrive(flow, WorkEstimate::ONE, now, || ()) == executing));
 }
 
 #[test]
 fn a_request_for_more_seats_than_there_are_executes_alone() {
     let now = Instant::now();
     let mut queues = Queues::new(Policy::Queue(QUEUEING), 3, now);
-    let wide = Work { seats: 10, ..Work::ONE };
+    let wide = WorkEstimate { seats: 10, ..WorkEstimate::ONE };
     let Arrival::Executing(place) = queues.arrive(1, wide, now, || 1) else { panic!("nothing executes") };
-    assert!(matches!(queues.arrive(2, Work::ONE, now, || 2), Arrival::Waiting(..)));
+    assert!(matches!(queues.arrive(2, WorkEstimate::ONE, now, || 2), Arrival::Waiting(..)));
     assert_eq!(queues.next(now), None);
     queues.finish(place, wide, now, now);
     assert_eq!(queues.next(now), Some(2));

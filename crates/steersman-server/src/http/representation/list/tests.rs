@@ -1,7 +1,7 @@
 //! Tests of lists: in pieces, at their ends, and with clients that read slowly or not at all.
 
 use super::*;
-use crate::http::representation::tests::{cups, object, pods, wishes};
+use crate::http::representation::tests::{answer_options, cups, object, pods};
 use crate::shared::compute::{Compute, Pool};
 use crate::shared::request::memory::Memory;
 use crate::shared::request::negotiate::{Encoding, Layout, Negotiated};
@@ -30,7 +30,7 @@ fn head() -> ListHead {
 
 fn json() -> Representation {
     let negotiated = Negotiated::new(Encoding::Json, Form::Object);
-    Representation::new(&cups(), wishes(negotiated)).unwrap()
+    Representation::new(&cups(), answer_options(negotiated)).unwrap()
 }
 
 /// Reads pages from a list of all objects, and counts the reads.
@@ -53,9 +53,9 @@ async fn a_list_in_pieces_is_the_list_in_one() {
         {
             for n in [0, 1, 2, MANY] {
                 for served in [cups(), pods()] {
-                    let looks = wishes(Negotiated::new(encoding, form));
-                    let plain = wishes(Negotiated::new(Encoding::Json, form));
-                    let looks = crate::http::representation::Wishes { layout, ..looks };
+                    let looks = answer_options(Negotiated::new(encoding, form));
+                    let plain = answer_options(Negotiated::new(Encoding::Json, form));
+                    let looks = crate::http::representation::AnswerOptions { layout, ..looks };
                     let representation = |looks| Representation::new(&served, looks).unwrap();
                     let text = async |representation: Representation| {
                         let body = list(representation, objects(n), &head(), None, rest()).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
 
 /// A list of pods in protobuf, parsed as a tree, and its length.
 async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
-    let looks = wishes(Negotiated::new(Encoding::Protobuf, form));
+    let looks = answer_options(Negotiated::new(Encoding::Protobuf, form));
     let representation = Representation::new(&pods(), looks).unwrap();
     let bytes = list(representation, objects, &head(), None, rest()).await.unwrap().collect().await.unwrap().to_bytes();
     (steersman_kinds::protobuf::decode(&bytes, &Budget::unlimited()).unwrap(), bytes.len())
@@ -90,7 +90,7 @@ async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
 async fn a_list_in_protobuf_is_the_list_in_json() {
     for form in [Form::Object, Form::PartialMetadata] {
         for n in [0, 1, 2, MANY] {
-            let plain = wishes(Negotiated::new(Encoding::Json, form));
+            let plain = answer_options(Negotiated::new(Encoding::Json, form));
             let body =
                 list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None, rest()).await.unwrap();
             let mut want: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
@@ -111,7 +111,7 @@ async fn a_list_in_protobuf_is_the_list_in_json() {
 
 #[tokio::test]
 async fn a_long_list_in_protobuf_is_not_held_whole() {
-    let looks = wishes(Negotiated::new(Encoding::Protobuf, Form::Object));
+    let looks = answer_options(Negotiated::new(Encoding::Protobuf, Form::Object));
     let representation = Representation::new(&pods(), looks).unwrap();
     let mut long = list(representation, pods_named(MANY), &head(), None, rest()).await.unwrap();
     assert_eq!(http_body::Body::size_hint(&long).exact(), None);
@@ -126,7 +126,10 @@ async fn a_chunk_of_larger_objects_in_another_form_is_no_longer_than_a_few_of_th
         |index| object(&format!("cup-{index:05}"), &json!({"spec": {"notes": vec!["x"; 5_000], "size": index}}));
     let all: Vec<_> = (0..100).map(object).collect();
     for (encoding, layout) in [(Encoding::Json, Layout::Indented), (Encoding::Yaml, Layout::Compact)] {
-        let looks = crate::http::representation::Wishes { layout, ..wishes(Negotiated::new(encoding, Form::Object)) };
+        let looks = crate::http::representation::AnswerOptions {
+            layout,
+            ..answer_options(Negotiated::new(encoding, Form::Object))
+        };
         let mut body =
             list(Representation::new(&cups(), looks).unwrap(), all.clone(), &head(), None, rest()).await.unwrap();
         let mut n_chunks = 0;
@@ -268,7 +271,7 @@ async fn others_have_their_turn_between_two_chunks() {
 #[tokio::test]
 async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
     let negotiated = Negotiated::new(Encoding::Json, Form::Table);
-    let representation = Representation::new(&cups(), wishes(negotiated)).unwrap();
+    let representation = Representation::new(&cups(), answer_options(negotiated)).unwrap();
     let unreadable = crate::http::representation::tests::unreadable("b");
     let failed =
         list(representation.clone(), vec![objects(1).remove(0), unreadable.clone()], &head(), None, rest()).await;
@@ -280,7 +283,7 @@ async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
     assert!(matches!(broken, Err(Error::Broken(_))));
 }
 
-fn rest() -> Rest {
+fn rest() -> AnswerCompute {
     let pool = Arc::new(Pool::new(Compute::default()));
-    Rest::new(&pool, &Arc::new(User::authenticated("alice", [])))
+    AnswerCompute::new(&pool, &Arc::new(User::authenticated("alice", [])))
 }

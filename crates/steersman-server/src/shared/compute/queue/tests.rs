@@ -165,7 +165,7 @@ struct Request {
 const USERS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Requests at random, and what they see of the queue.
-struct World {
+struct RandomRequests {
     queue: Queue<u64>,
     requests: BTreeMap<u64, Request>,
     /// How often another user's request has begun since a user has had one that could.
@@ -173,7 +173,7 @@ struct World {
     n_steps: usize,
 }
 
-impl World {
+impl RandomRequests {
     /// The ids of requests in a state.
     fn in_state(&self, state: State) -> Vec<u64> {
         self.requests.iter().filter(|(_, request)| request.state == state).map(|(id, _)| *id).collect()
@@ -288,27 +288,28 @@ fn random_requests_keep_the_bounds_and_the_order_and_nobody_waits_beside_a_free_
     for seed in 0..300 {
         let mut random = StdRng::seed_from_u64(seed);
         let queue = queue(random.random_range(1..4));
-        let mut world = World { queue, requests: BTreeMap::new(), passed: [0; USERS.len()], n_steps: 0 };
+        let mut random_requests =
+            RandomRequests { queue, requests: BTreeMap::new(), passed: [0; USERS.len()], n_steps: 0 };
         let (mut n_left, mut n_refused) = (200, 0);
-        while n_left > 0 || !world.requests.is_empty() {
-            world.n_steps += 1;
+        while n_left > 0 || !random_requests.requests.is_empty() {
+            random_requests.n_steps += 1;
             let step = random.random_range(0..10);
             let from = match step {
                 0..3 if n_left > 0 => {
                     n_left -= 1;
                     let (user, bytes) = (random.random_range(0..USERS.len()), random.random_range(1..90));
-                    let Ok(id) = world.queue.enter(USERS[user], bytes) else {
+                    let Ok(id) = random_requests.queue.enter(USERS[user], bytes) else {
                         n_refused += 1;
                         continue;
                     };
-                    let (bytes, entered) = (bytes.min(60), world.n_steps);
+                    let (bytes, entered) = (bytes.min(60), random_requests.n_steps);
                     let request = Request { user, bytes, state: State::Away, has_begun: false, entered, asked: 0 };
-                    world.requests.insert(id, request);
+                    random_requests.requests.insert(id, request);
                     // Not all ask at once.
                     if random.random_bool(0.8) {
-                        world.wait(id);
+                        random_requests.wait(id);
                     }
-                    world.check();
+                    random_requests.check();
                     continue;
                 }
                 0..5 => State::Away,
@@ -316,21 +317,21 @@ fn random_requests_keep_the_bounds_and_the_order_and_nobody_waits_beside_a_free_
                 // Some give up.
                 _ => State::Waiting,
             };
-            let ids = world.in_state(from);
+            let ids = random_requests.in_state(from);
             let Some(id) = ids.get(random.random_range(0..ids.len().max(1))).copied() else { continue };
             if from == State::Running && random.random_bool(0.2) {
-                world.grow(id, random.random_range(1..90));
+                random_requests.grow(id, random.random_range(1..90));
             }
             match (from, random.random_range(0..3)) {
-                (State::Away, 0) | (State::Running, 0) | (State::Waiting, 0 | 1) => world.leave(id),
-                (State::Away, _) => world.wait(id),
-                (State::Running | State::Waiting, _) => world.release(id),
+                (State::Away, 0) | (State::Running, 0) | (State::Waiting, 0 | 1) => random_requests.leave(id),
+                (State::Away, _) => random_requests.wait(id),
+                (State::Running | State::Waiting, _) => random_requests.release(id),
             }
-            world.check();
+            random_requests.check();
         }
         assert!(n_refused < 200, "seed {seed}");
-        let Queue { users, turns, resuming, jobs, bytes, n_waiting, .. } = &world.queue;
-        assert_eq!(world.queue.figures(), Figures::default(), "seed {seed}");
+        let Queue { users, turns, resuming, jobs, bytes, n_waiting, .. } = &random_requests.queue;
+        assert_eq!(random_requests.queue.figures(), Figures::default(), "seed {seed}");
         assert!(users.is_empty() && turns.is_empty() && resuming.is_empty() && jobs.is_empty(), "seed {seed}");
         assert_eq!((*bytes, *n_waiting), (0, 0), "seed {seed}");
     }

@@ -5,7 +5,7 @@
 //! former state at the revision of a later one. Results are dropped after a few seconds, so that a repaired webhook is
 //! called again, and earlier when they take too much memory.
 
-use crate::shared::digest_cache::{Digest, digest};
+use crate::shared::identity::digest_cache::{Digest, digest};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -31,14 +31,14 @@ pub(super) struct Recent(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    known: HashMap<Key, Known>,
+    known: HashMap<Key, CachedConversion>,
     /// The keys in the order of their insertion, the oldest first.
     order: VecDeque<(Instant, Key)>,
     bytes: usize,
     under_way: HashMap<Key, watch::Receiver<Outcome>>,
 }
 
-struct Known {
+struct CachedConversion {
     value: Arc<Value>,
     bytes: usize,
 }
@@ -51,45 +51,45 @@ struct Key {
 }
 
 /// How a caller gets a conversion.
-pub(super) enum Claim {
+pub(super) enum Lookup {
     Known(Arc<Value>),
     /// Another caller is converting the object: wait for the outcome.
     UnderWay(watch::Receiver<Outcome>),
     /// The caller must convert the object, and report the outcome.
-    Yours(Promise),
+    Yours(InFlight),
 }
 
 /// The obligation to report the outcome of a conversion. If it is dropped, the waiting callers start again.
-pub(super) struct Promise {
+pub(super) struct InFlight {
     recent: Arc<Mutex<State>>,
     key: Key,
     sender: watch::Sender<Outcome>,
 }
 
 impl Recent {
-    pub(super) fn claim(&self, object: &Value, api_version: &str) -> Claim {
+    pub(super) fn lookup(&self, object: &Value, api_version: &str) -> Lookup {
         // Serializing a tree cannot fail.
         let json = serde_json::to_vec(object).unwrap_or_default();
         let key = Key { content: digest(&json), api_version: api_version.into() };
         let mut state = self.0.lock();
         state.forget_old(Instant::now());
         if let Some(known) = state.known.get(&key) {
-            return Claim::Known(known.value.clone());
+            return Lookup::Known(known.value.clone());
         }
         if let Some(receiver) = state.under_way.get(&key) {
-            return Claim::UnderWay(receiver.clone());
+            return Lookup::UnderWay(receiver.clone());
         }
         let (sender, receiver) = watch::channel(None);
         state.under_way.insert(key.clone(), receiver);
-        Claim::Yours(Promise { recent: self.0.clone(), key, sender })
+        Lookup::Yours(InFlight { recent: self.0.clone(), key, sender })
     }
 }
 
-impl Promise {
+impl InFlight {
     /// Reports the converted object, and caches it.
-    pub(super) fn keep(self, value: &Value) {
+    pub(super) fn complete(self, value: &Value) {
         let value = Arc::new(value.clone());
-        let known = Known { value: value.clone(), bytes: weight(&value) };
+        let known = CachedConversion { value: value.clone(), bytes: weight(&value) };
         self.recent.lock().insert(self.key.clone(), known, Instant::now());
         self.sender.send_replace(Some(Ok(value)));
     }
@@ -100,14 +100,14 @@ impl Promise {
     }
 }
 
-impl Drop for Promise {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.recent.lock().under_way.remove(&self.key);
     }
 }
 
 impl State {
-    fn insert(&mut self, key: Key, known: Known, now: Instant) {
+    fn insert(&mut self, key: Key, known: CachedConversion, now: Instant) {
         self.bytes += known.bytes;
         self.order.push_back((now, key.clone()));
         if let Some(before) = self.known.insert(key, known) {
@@ -160,9 +160,9 @@ mod tests {
     }
 
     fn convert(recent: &Recent, revision: usize) {
-        match recent.claim(&object(revision), "g/v2") {
-            Claim::Yours(promise) => promise.keep(&json!({"converted": revision})),
-            Claim::Known(_) | Claim::UnderWay(_) => panic!("{revision} is new"),
+        match recent.lookup(&object(revision), "g/v2") {
+            Lookup::Yours(in_flight) => in_flight.complete(&json!({"converted": revision})),
+            Lookup::Known(_) | Lookup::UnderWay(_) => panic!("{revision} is new"),
         }
     }
 
@@ -170,18 +170,18 @@ mod tests {
     async fn a_conversion_is_known_for_ten_seconds() {
         let recent = Recent::default();
         convert(&recent, 1);
-        assert!(matches!(recent.claim(&object(1), "g/v2"), Claim::Known(value) if value["converted"] == 1));
-        assert!(matches!(recent.claim(&object(1), "g/v3"), Claim::Yours(_)), "another version is another conversion");
+        assert!(matches!(recent.lookup(&object(1), "g/v2"), Lookup::Known(value) if value["converted"] == 1));
+        assert!(matches!(recent.lookup(&object(1), "g/v3"), Lookup::Yours(_)), "another version is another conversion");
         tokio::time::advance(KEPT).await;
-        assert!(matches!(recent.claim(&object(1), "g/v2"), Claim::Yours(_)));
+        assert!(matches!(recent.lookup(&object(1), "g/v2"), Lookup::Yours(_)));
         assert_eq!(recent.0.lock().bytes, 0);
     }
 
     #[tokio::test]
     async fn who_comes_second_waits_for_the_first_and_begins_again_if_that_gives_up() {
         let recent = Recent::default();
-        let first = recent.claim(&object(1), "g/v2");
-        let Claim::UnderWay(mut second) = recent.claim(&object(1), "g/v2") else { panic!("somebody is at it") };
+        let first = recent.lookup(&object(1), "g/v2");
+        let Lookup::UnderWay(mut second) = recent.lookup(&object(1), "g/v2") else { panic!("somebody is at it") };
         drop(first);
         assert!(second.wait_for(Option::is_some).await.is_err());
         convert(&recent, 1);

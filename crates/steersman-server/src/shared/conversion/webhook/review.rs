@@ -39,7 +39,7 @@ pub(super) fn request(
     objects_max: usize,
     bytes_max: usize,
 ) -> (String, Bytes, usize) {
-    let uid = crate::shared::uid::random();
+    let uid = crate::shared::identity::uid::random();
     let review = review.unwrap_or(ReviewVersion::V1).api_version();
     let head = format!(
         r#"{{"kind":"ConversionReview","apiVersion":{},"request":{{"uid":{},"desiredAPIVersion":{},"objects":["#,

@@ -4,8 +4,8 @@
 
 use crate::shared::conversion;
 use crate::shared::status::Failure;
+use crate::write::admission::admitted_write::{AdmittedWrite, Objects};
 use crate::write::admission::dynamic::questions::Questions;
-use crate::write::admission::subject::{Objects, Subject};
 use std::sync::OnceLock;
 use steersman_cel::{Activation, MATCH_CONDITIONS_BUDGET, Resource, Value as Cel, Variables};
 use steersman_kinds::catalog::Served;
@@ -21,7 +21,7 @@ static NULL: Value = Value::Null;
 /// refers to them.
 #[derive(Debug)]
 pub(crate) struct Inputs<'a> {
-    subject: &'a Subject<'a>,
+    write: &'a AdmittedWrite<'a>,
     target: &'a Served,
     objects: &'a Objects<'a>,
     questions: &'a Questions<'a>,
@@ -63,14 +63,14 @@ impl<'a> Inputs<'a> {
     /// # Errors
     /// When the namespace does not exist.
     pub(crate) fn new(
-        subject: &'a Subject<'a>,
+        write: &'a AdmittedWrite<'a>,
         target: &'a Served,
         objects: &'a Objects<'a>,
         questions: &'a Questions<'a>,
     ) -> Result<Inputs<'a>, Failure> {
-        let in_namespace = subject.namespace_object()?;
+        let in_namespace = write.namespace_object()?;
         let (request, namespace) = (OnceLock::new(), OnceLock::new());
-        Ok(Inputs { subject, target, objects, questions, in_namespace, request, namespace })
+        Ok(Inputs { write, target, objects, questions, in_namespace, request, namespace })
     }
 
     /// The variables with a parameter, which is null where a policy has none.
@@ -79,7 +79,7 @@ impl<'a> Inputs<'a> {
     }
 
     fn request(&self) -> &Value {
-        self.request.get_or_init(|| self.subject.request(self.target))
+        self.request.get_or_init(|| self.write.request(self.target))
     }
 
     /// The namespace of the object; null for cluster-scoped ones.
@@ -90,39 +90,39 @@ impl<'a> Inputs<'a> {
 
     /// The attributes of `authorizer.requestResource`.
     fn resource(&self) -> Resource {
-        let attributes = &self.subject.attributes;
+        let attributes = &self.write.attributes;
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         Resource {
             group: attributes.group.to_owned(),
             resource: attributes.resource.to_owned(),
             subresource: text(attributes.subresource),
             namespace: text(attributes.namespace),
-            name: self.subject.name.to_owned(),
+            name: self.write.name.to_owned(),
             ..Resource::default()
         }
     }
 
     /// The remaining cost of all expressions about the write.
     pub(crate) fn allowance(&self) -> &'a Allowance {
-        &self.subject.operation.expressions
+        &self.write.operation.expressions
     }
 
     /// The budget of the request.
     pub(crate) fn budget(&self) -> &'a steersman_machinery::Budget {
-        &self.subject.operation.budget
+        &self.write.operation.budget
     }
 
     /// Evaluates until no question is open: within little cost at first, and if that is not enough, within all that is left on a thread for heavy
     /// requests. `evaluate` must only depend on the answers.
-    pub(crate) async fn settle<T>(&self, mut evaluate: impl FnMut() -> T) -> T {
-        let (load, allowance) = (&self.subject.operation.load, self.allowance());
+    pub(crate) async fn until_answered<T>(&self, mut evaluate: impl FnMut() -> T) -> T {
+        let (load, allowance) = (&self.write.operation.load, self.allowance());
         if load.is_light() {
-            if let Some(value) = self.questions.settle(|| allowance.briefly(&mut evaluate)).await {
+            if let Some(value) = self.questions.until_answered(|| allowance.briefly(&mut evaluate)).await {
                 return value;
             }
             load.expect_more().await;
         }
-        self.questions.settle(evaluate).await
+        self.questions.until_answered(evaluate).await
     }
 }
 
@@ -169,7 +169,7 @@ impl Conditions {
         if self.conditions.is_empty() {
             return Matched::Yes;
         }
-        inputs.settle(|| self.evaluate(inputs, params, names)).await
+        inputs.until_answered(|| self.evaluate(inputs, params, names)).await
     }
 
     fn evaluate(&self, inputs: &Inputs<'_>, params: &Value, names: Names) -> Matched {

@@ -1,7 +1,7 @@
 //! The match criteria of a webhook, a policy or a binding: its rules, its selectors, and the version in which it
 //! expects objects.
 //!
-//! [`Criteria`] are compiled once from a configuration and compared with the [`Subject`] of each write. An [`Index`]
+//! [`Criteria`] are compiled once from a configuration and compared with the [`AdmittedWrite`] of each write. An [`Index`]
 //! finds the configurations that may match a resource by its plural, so that configurations for other resources cost a
 //! write nothing. Follows apiserver's `admission/plugin/policy/matching` and `webhook/predicates`.
 
@@ -13,8 +13,8 @@ pub(crate) use self::index::Index;
 use crate::shared::operation::ResourceAttributes;
 use crate::shared::status::Failure;
 use crate::write::admission::action::Action;
+use crate::write::admission::admitted_write::AdmittedWrite;
 use crate::write::admission::dynamic::matching::rule::Rule;
-use crate::write::admission::subject::Subject;
 use steersman_kinds::builtin::rules::selector;
 use steersman_kinds::catalog::Served;
 use steersman_machinery::Value;
@@ -107,71 +107,71 @@ impl Criteria {
     ///
     /// # Errors
     /// When the write may match, but the namespace does not exist, or a selector cannot be parsed.
-    pub(crate) fn find(&self, subject: &Subject<'_>) -> Result<Option<Served>, Failure> {
-        if self.objects.as_ref().is_some_and(|labels| !is_object_selected(labels, subject)) {
+    pub(crate) fn find(&self, write: &AdmittedWrite<'_>) -> Result<Option<Served>, Failure> {
+        if self.objects.as_ref().is_some_and(|labels| !is_object_selected(labels, write)) {
             return Ok(None);
         }
-        if Criteria::listed(&self.excluded, self.is_equivalent, subject).is_some() {
+        if Criteria::listed(&self.excluded, self.is_equivalent, write).is_some() {
             return Ok(None);
         }
         let target = match &self.rules {
-            Rules::All => Some(subject.served.clone()),
-            Rules::Listed(rules) => Criteria::listed(rules, self.is_equivalent, subject),
+            Rules::All => Some(write.served.clone()),
+            Rules::Listed(rules) => Criteria::listed(rules, self.is_equivalent, write),
         };
         let Some(target) = target else { return Ok(None) };
         let (Some(namespaces), Some(_)) = (&self.namespaces, &self.objects) else {
             return Err(Failure::internal("a selector of namespaces or objects cannot be read"));
         };
-        Ok(is_namespace_selected(namespaces, subject)?.then_some(target))
+        Ok(is_namespace_selected(namespaces, write)?.then_some(target))
     }
 
     /// The resource of the first rule that the write matches: the one of the request, or else an equivalent one.
-    fn listed(rules: &[Rule], is_equivalent: bool, subject: &Subject<'_>) -> Option<Served> {
-        let (resource, version) = (&subject.served.resource, subject.served.version());
-        if rules.iter().any(|rule| rule.is_about(subject, &resource.group, &version.name, &resource.plural)) {
-            return Some(subject.served.clone());
+    fn listed(rules: &[Rule], is_equivalent: bool, write: &AdmittedWrite<'_>) -> Option<Served> {
+        let (resource, version) = (&write.served.resource, write.served.version());
+        if rules.iter().any(|rule| rule.is_about(write, &resource.group, &version.name, &resource.plural)) {
+            return Some(write.served.clone());
         }
         // Only a rule about the same plural can match the same objects in another version.
-        if !is_equivalent || !rules.iter().any(|rule| rule.may_be_about(subject, &resource.plural)) {
+        if !is_equivalent || !rules.iter().any(|rule| rule.may_be_about(write, &resource.plural)) {
             return None;
         }
-        let equivalents = subject.equivalents();
+        let equivalents = write.equivalents();
         let found = rules.iter().find_map(|rule| {
             equivalents.iter().find(|served| {
-                rule.is_about(subject, &served.resource.group, &served.version().name, &served.resource.plural)
+                rule.is_about(write, &served.resource.group, &served.version().name, &served.resource.plural)
             })
         });
         found.map(|served| Served::clone(served))
     }
 }
 
-fn is_object_selected(labels: &Labels, subject: &Subject<'_>) -> bool {
+fn is_object_selected(labels: &Labels, write: &AdmittedWrite<'_>) -> bool {
     let is_selected = |object: &Value| {
         let found = object.get("metadata").and_then(|metadata| metadata.get("labels"));
         selector::matches(labels, found.unwrap_or(&Value::Null))
     };
     // A Scale has no labels.
-    if subject.is_of_scale() {
+    if write.is_of_scale() {
         return selector::matches(labels, &Value::Null);
     }
-    labels.is_everything() || subject.new.is_some_and(is_selected) || subject.old.is_some_and(is_selected)
+    labels.is_everything() || write.new.is_some_and(is_selected) || write.old.is_some_and(is_selected)
 }
 
-fn is_namespace_selected(labels: &Labels, subject: &Subject<'_>) -> Result<bool, Failure> {
+fn is_namespace_selected(labels: &Labels, write: &AdmittedWrite<'_>) -> Result<bool, Failure> {
     if labels.is_everything() {
         return Ok(true);
     }
-    let attributes = &subject.attributes;
+    let attributes = &write.attributes;
     let is_namespace = attributes.is_about("", "namespaces");
-    if is_namespace && attributes.subresource.is_none() && subject.action != Action::Delete {
+    if is_namespace && attributes.subresource.is_none() && write.action != Action::Delete {
         // The namespace itself is written: the store does not have it yet, or has its old labels.
-        let new = subject.new.and_then(|namespace| namespace.get("metadata")?.get("labels"));
+        let new = write.new.and_then(|namespace| namespace.get("metadata")?.get("labels"));
         return Ok(selector::matches(labels, new.unwrap_or(&Value::Null)));
     }
     if attributes.namespace.is_none() && !is_namespace {
         return Ok(true);
     }
-    let namespace = subject.namespace()?;
+    let namespace = write.namespace()?;
     Ok(labels.matches(|key| namespace.label(key)))
 }
 

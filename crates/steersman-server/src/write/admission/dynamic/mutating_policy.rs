@@ -8,6 +8,7 @@ use crate::metrics::policies::{Figures, Outcome};
 use crate::shared::operation::ResourceAttributes;
 use crate::shared::status::Failure;
 use crate::state::State;
+use crate::write::admission::admitted_write::{AdmittedWrite, Objects};
 use crate::write::admission::dynamic::condition::{Inputs, Matched};
 use crate::write::admission::dynamic::matching;
 use crate::write::admission::dynamic::policy::definition::{Binding, Policy};
@@ -17,7 +18,6 @@ use crate::write::admission::dynamic::policy::patch::{self, Patched};
 use crate::write::admission::dynamic::questions::Questions;
 use crate::write::admission::dynamic::reinvocation::Reinvocation;
 use crate::write::admission::plugin::{self, Action, Phase, Review};
-use crate::write::admission::subject::{Objects, Subject};
 use futures::future::BoxFuture;
 use steersman_kinds::catalog::Served;
 use steersman_machinery::Value;
@@ -34,8 +34,8 @@ struct Refusal {
 }
 
 /// The state of applying policies to one object.
-struct Work<'w> {
-    subject: &'w Subject<'w>,
+struct PolicyApplication<'w> {
+    write: &'w AdmittedWrite<'w>,
     questions: &'w Questions<'w>,
     state: &'w State,
     /// The current object, in the requested form.
@@ -84,8 +84,8 @@ impl plugin::Plugin for MutatingAdmissionPolicy {
 async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) -> Result<Option<Value>, Failure> {
     let state = review.state;
     let index = state.policies.mutating().index();
-    let subject = review.subject(Phase::Mutate, Some(new)).await?;
-    let dispatch = dispatch::find(state, &index, &subject).await?;
+    let write = review.admitted_write(Phase::Mutate, Some(new)).await?;
+    let dispatch = dispatch::find(state, &index, &write).await?;
     review.operation.load.expect_work(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let Dispatch { steps, targets } = dispatch;
     if steps.is_empty() {
@@ -95,8 +95,14 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
         rounds.policies.compare(new);
     }
     let questions = Questions::new(&*state.authorizer, review.operation.user);
-    let mut work =
-        Work { subject: &subject, questions: &questions, state, object: new.clone(), rounds, refusals: Vec::new() };
+    let mut work = PolicyApplication {
+        write: &write,
+        questions: &questions,
+        state,
+        object: new.clone(),
+        rounds,
+        refusals: Vec::new(),
+    };
     for step in &steps {
         match step {
             Step::Invoke(invocation) => {
@@ -113,7 +119,7 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
         }
     }
     work.rounds.policies.keep(&work.object);
-    let Work { object, refusals, .. } = work;
+    let PolicyApplication { object, refusals, .. } = work;
     if !refusals.is_empty() {
         let name = plugin::refused_name(review, Some(new));
         let reason = refusals[0].reason;
@@ -123,7 +129,7 @@ async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) 
     Ok((object != *new).then_some(object))
 }
 
-impl Work<'_> {
+impl PolicyApplication<'_> {
     /// Applies the mutations of a policy with one parameter.
     async fn invoke(
         &mut self,
@@ -176,7 +182,7 @@ impl Work<'_> {
             match self.patched(policy, mutation, target, params).await {
                 Ok(Patched::Same) => {}
                 Ok(Patched::Changed(patched)) => {
-                    self.object = self.subject.returned(&self.object, target, patched).await?;
+                    self.object = self.write.returned(&self.object, target, patched).await?;
                 }
                 Err(patch::Error::Budget(error)) => return Err(Failure::of_budget(&error)),
                 Err(patch::Error::Unfit(why)) => {
@@ -198,7 +204,7 @@ impl Work<'_> {
             Ok(objects) => objects,
             Err(why) => return Matched::Failed(why),
         };
-        match Inputs::new(self.subject, target, &objects, self.questions) {
+        match Inputs::new(self.write, target, &objects, self.questions) {
             Ok(inputs) => definition.conditions.judge(&inputs, params, definition.names).await,
             Err(failure) => Matched::Failed(dispatch::message(&failure)),
         }
@@ -213,18 +219,18 @@ impl Work<'_> {
         params: &Value,
     ) -> Result<Patched, patch::Error> {
         let objects = self.objects(target).await.map_err(patch::Error::Unfit)?;
-        let inputs = Inputs::new(self.subject, target, &objects, self.questions);
+        let inputs = Inputs::new(self.write, target, &objects, self.questions);
         let inputs = inputs.map_err(|failure| patch::Error::Unfit(dispatch::message(&failure)))?;
-        let patch = inputs.settle(|| policy.evaluate(mutation, &inputs, params)).await?;
-        patch.apply(self.subject, target, objects.new.as_deref().unwrap_or(&Value::Null))
+        let patch = inputs.until_answered(|| policy.evaluate(mutation, &inputs, params)).await?;
+        patch.apply(self.write, target, objects.new.as_deref().unwrap_or(&Value::Null))
     }
 
     /// The current objects, in the version that a policy expects.
     async fn objects(&self, target: &Served) -> Result<Objects<'_>, String> {
         let failed = |failure: Failure| format!("failed to convert object version: {}", dispatch::message(&failure));
-        let new = self.subject.other(&self.object, target).await.map_err(failed)?;
-        let old = match self.subject.old {
-            Some(old) => Some(self.subject.other(old, target).await.map_err(failed)?),
+        let new = self.write.other(&self.object, target).await.map_err(failed)?;
+        let old = match self.write.old {
+            Some(old) => Some(self.write.other(old, target).await.map_err(failed)?),
             None => None,
         };
         Ok(Objects { new: Some(new), old })

@@ -23,14 +23,14 @@ pub(crate) struct Questions<'a> {
 
 #[derive(Default)]
 struct Waited {
-    answers: Vec<(Asked, cel::Decision)>,
+    answers: Vec<(Check, cel::Decision)>,
     /// The check that ended the evaluation.
-    pending: Option<Asked>,
+    pending: Option<Check>,
 }
 
 /// A check, without borrowed data.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Asked {
+struct Check {
     service_account: Option<ServiceAccount>,
     verb: String,
     about: About,
@@ -49,7 +49,7 @@ impl<'a> Questions<'a> {
     }
 
     /// Evaluates until no check is pending. `evaluate` must only depend on the decisions.
-    pub(crate) async fn settle<T>(&self, mut evaluate: impl FnMut() -> T) -> T {
+    pub(crate) async fn until_answered<T>(&self, mut evaluate: impl FnMut() -> T) -> T {
         loop {
             let value = evaluate();
             let Some(asked) = self.waited.lock().pending.take() else { return value };
@@ -70,7 +70,7 @@ impl fmt::Debug for Questions<'_> {
 
 impl cel::Authorizer for Questions<'_> {
     fn decide(&self, question: &Question<'_>) -> cel::Decision {
-        let asked = Asked::new(question);
+        let asked = Check::new(question);
         let mut waited = self.waited.lock();
         if let Some((_, decision)) = waited.answers.iter().find(|(known, _)| *known == asked) {
             return decision.clone();
@@ -97,9 +97,9 @@ fn decision(verdict: &Verdict) -> cel::Decision {
     cel::Decision { allowed: verdict.is_allowed(), reason: verdict.reason.to_string(), error: verdict.error.clone() }
 }
 
-impl Asked {
-    fn new(question: &Question<'_>) -> Asked {
-        Asked {
+impl Check {
+    fn new(question: &Question<'_>) -> Check {
+        Check {
             service_account: question.service_account.cloned(),
             verb: question.verb.to_owned(),
             about: match question.target {
@@ -180,7 +180,7 @@ mod tests {
         let questions = Questions::new(&Slow, &user);
         let mut rounds = 0;
         let found = questions
-            .settle(|| {
+            .until_answered(|| {
                 rounds += 1;
                 let mut activation = Activation::new().with("authorizer", Value::authorizer(&questions));
                 let value = program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT));

@@ -90,20 +90,20 @@ impl plugin::Plugin for ValidatingAdmissionPolicy {
 async fn judge(review: &Review<'_, '_>, new: Option<&Value>) -> Result<Verdict, Failure> {
     let state = review.state;
     let index = state.policies.validating().index();
-    let subject = review.subject(Phase::Validate, new).await?;
-    let dispatch = dispatch::find(state, &index, &subject).await?;
+    let write = review.admitted_write(Phase::Validate, new).await?;
+    let dispatch = dispatch::find(state, &index, &write).await?;
     let mut verdict = Verdict::default();
     review.operation.load.expect_work(dispatch.n_evaluations().saturating_mul(dispatch::EVALUATION_BYTES)).await;
     let questions = Questions::new(&*state.authorizer, review.operation.user);
     let mut objects = Vec::with_capacity(dispatch.targets.len());
     for target in &dispatch.targets {
-        objects.push(subject.objects(target).await);
+        objects.push(write.objects(target).await);
     }
     let mut inputs = Vec::with_capacity(objects.len());
     for (target, objects) in dispatch.targets.iter().zip(&objects) {
         inputs.push(match objects {
             Ok(objects) => {
-                Inputs::new(&subject, target, objects, &questions).map_err(|failure| dispatch::message(&failure))
+                Inputs::new(&write, target, objects, &questions).map_err(|failure| dispatch::message(&failure))
             }
             Err(failure) => Err(format!("failed to convert object version: {}", dispatch::message(failure))),
         });

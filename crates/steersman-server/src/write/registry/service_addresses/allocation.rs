@@ -1,5 +1,8 @@
 //! Allocates the values that no two Services may share: cluster IPs and node ports, from the ranges of ServiceCIDRs.
-//! The IPAddress objects that show the owners of addresses are in [`crate::write::registry::service_addresses::addresses`].
+//!
+//! The allocator proposes values that are free as far as this server knows. They are claimed in the transaction that
+//! writes the Service: its IPAddress objects must be absent, and the stored node ports must be as they were read. So two
+//! servers never give out the same value, and a crash leaves nothing allocated.
 
 use crate::shared::conversion;
 use crate::shared::operation::Operation;
@@ -7,70 +10,15 @@ use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::registry::metadata;
 use crate::write::registry::service_addresses::addresses;
-use crate::write::registry::service_addresses::allocator::{self, Reservation};
-use std::net::IpAddr;
-use steersman_machinery::{GroupResource, Object, Value};
-use steersman_storage::{At, Page, Scope};
+use crate::write::registry::service_addresses::allocator::Reservation;
+use crate::write::registry::service_addresses::follower::Part;
+use crate::write::registry::service_addresses::node_ports;
+use crate::write::registry::service_addresses::repair;
+use steersman_machinery::{Object, ObjectKey, Revision, Value};
+use steersman_storage::{Guard, GuardChange, WriteError};
 
-/// Registers the stored ServiceCIDRs and the addresses and ports of all stored Services with the allocator, and repairs
-/// the IPAddress objects of these.
-///
-/// # Errors
-/// When the store cannot be read or written.
-pub(crate) async fn observe(state: &State) -> Result<(), Failure> {
-    let ranges = state.store.list(&service_cidrs(), &Scope::All, At::Latest, Page::ALL);
-    for range in ranges.map_err(|error| Failure::of_read(&error))?.objects {
-        state.services.observe_range(&conversion::parse(&range)?, range.revision);
-    }
-    let list = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
-    let mut all = Vec::new();
-    for object in list.map_err(|error| Failure::of_read(&error))?.objects {
-        let service = conversion::parse(&object)?;
-        state.services.observe(&service);
-        all.push(service);
-    }
-    addresses::repair(state, &all).await
-}
-
-/// Called when an object is stored: commits its reservation, and publishes its addresses.
-///
-/// # Errors
-/// When the store cannot be written.
-pub(crate) async fn stored(
-    state: &State,
-    operation: &Operation<'_>,
-    reservation: Option<Reservation<'_>>,
-    object: &Object,
-) -> Result<(), Failure> {
-    if let Some(address) = address_of(operation, object) {
-        state.services.take_address(address);
-    }
-    let Some(reservation) = reservation else { return Ok(()) };
-    let (added, removed) = reservation.addresses();
-    reservation.commit();
-    addresses::publish(state, &added, &removed, object).await
-}
-
-/// Called when an object is stored, even if it is marked as being deleted: a ServiceCIDR yields addresses while it is
-/// ready.
-///
-/// # Errors
-/// When the stored object cannot be read.
-pub(crate) fn written(state: &State, operation: &Operation<'_>, object: &Object) -> Result<(), Failure> {
-    if *operation.storage() == service_cidrs() {
-        state.services.observe_range(&conversion::parse(object)?, object.revision);
-    }
-    Ok(())
-}
-
-/// The address of an IPAddress object.
-fn address_of(operation: &Operation<'_>, object: &Object) -> Option<IpAddr> {
-    let is_address = operation.attributes.is_about("networking.k8s.io", "ipaddresses");
-    if is_address { object.key.name.parse().ok() } else { None }
-}
-
-/// Allocates the values that a prepared Service still needs; does nothing for other kinds. The reservation must be
-/// committed when the Service is stored. A dry run fills in addresses and ports without reserving them.
+/// Allocates the values that a prepared Service still needs; does nothing for other kinds. A dry run fills in addresses
+/// and ports without reserving them.
 ///
 /// # Errors
 /// 422 when an address or port that it names is taken, or the range is exhausted.
@@ -80,7 +28,7 @@ pub(crate) fn reserve<'s>(
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<Option<Reservation<'s>>, Failure> {
-    if *operation.storage() != services() {
+    if !is_of_services(operation) {
         return Ok(None);
     }
     let reserved = match operation.options.is_dry_run {
@@ -91,30 +39,122 @@ pub(crate) fn reserve<'s>(
     reserved.map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
 }
 
-/// Releases the addresses and ports of a deleted Service, or the address of a deleted IPAddress that no Service uses.
+/// The values that a deletion of this object frees; `None` for other kinds than Services.
 ///
 /// # Errors
-/// When the store cannot be read or written.
-pub(crate) async fn release(state: &State, operation: &Operation<'_>, object: &Object) -> Result<(), Failure> {
-    if let Some(address) = address_of(operation, object) {
-        state.services.release_address(address);
+/// When the stored object cannot be read.
+pub(crate) fn freed<'s>(
+    state: &'s State,
+    operation: &Operation<'_>,
+    object: &Object,
+) -> Result<Option<Reservation<'s>>, Failure> {
+    if !is_of_services(operation) {
+        return Ok(None);
     }
-    if *operation.storage() == service_cidrs() {
-        state.services.forget_range(&object.key.name);
+    Ok(Some(state.services.freed(&conversion::parse(object)?)))
+}
+
+/// The outcome of a reservation that may wait until the fields of the object are known to be valid. Upstream does not look for taken ports in a
+/// dry run, so that errors of fields come first there.
+///
+/// # Errors
+/// When the refusal comes before that.
+pub(crate) fn after_errors_of_fields<'s>(
+    operation: &Operation<'_>,
+    reserved: Result<Option<Reservation<'s>>, Failure>,
+) -> Result<Result<Option<Reservation<'s>>, Failure>, Failure> {
+    let Err(failure) = &reserved else { return Ok(reserved) };
+    let causes = failure.status.details.iter().flat_map(|details| &details.causes);
+    let is_about_ports = causes.clone().count() > 0 && causes.into_iter().all(|cause| cause.field.ends_with("odePort"));
+    if operation.options.is_dry_run && is_about_ports { Ok(reserved) } else { reserved.map(Ok) }
+}
+
+/// The changes of IPAddresses and node ports that belong to a reservation; `None` if another server has allocated one of
+/// the ports: then another attempt finds others.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) async fn claims(
+    state: &State,
+    reservation: &Reservation<'_>,
+    service: &ObjectKey,
+) -> Result<Option<Vec<Guard>>, Failure> {
+    let mut guards = Vec::new();
+    let (added, removed) = reservation.addresses();
+    for address in removed {
+        guards.extend(addresses::release(state, address, service).await?);
     }
-    if *operation.storage() == services() {
-        let service = conversion::parse(object)?;
-        // The objects are removed first: a free address has none.
-        addresses::publish(state, &[], &allocator::addresses(&service), object).await?;
-        state.services.release(&service);
+    for address in added {
+        guards.push(addresses::claim(state, address, service)?);
+    }
+    let (added, removed) = reservation.node_ports();
+    if added.is_empty() && removed.is_empty() {
+        return Ok(Some(guards));
+    }
+    let (resource, key) = (node_ports::resource(), node_ports::key());
+    let stored = state.get_own(&resource, &key).await?;
+    let read = match &stored {
+        Some(stored) => node_ports::read(&conversion::parse(stored)?),
+        None => None,
+    };
+    let mut ports = match read {
+        Some(ports) => ports,
+        None => {
+            let ports = repair::node_ports_of_services(state)?;
+            state.services.replace_node_ports(ports.clone());
+            ports
+        }
+    };
+    for port in &removed {
+        ports.remove(port);
+    }
+    for port in added {
+        if !ports.insert(port) {
+            if let Some(stored) = &stored {
+                state.services.followers.progress(Part::NodePorts).wait_for(stored.revision).await;
+            }
+            return Ok(None);
+        }
+    }
+    let change = GuardChange::Put(node_ports::draft(state.services.node_ports(), &ports)?);
+    guards.push(Guard { resource, key, expected: stored.map(|stored| stored.revision), change });
+    Ok(Some(guards))
+}
+
+/// Waits until the allocator knows what a write at this revision has changed with these guards, and ends its reservation.
+pub(crate) async fn committed(
+    state: &State,
+    reservation: Option<Reservation<'_>>,
+    guards: &[Guard],
+    revision: Revision,
+) {
+    for guard in guards.iter().filter(|guard| !matches!(guard.change, GuardChange::Nothing)) {
+        // Nothing follows the store any more if the server stops.
+        state.services.wait_for(&guard.resource, revision).await;
+    }
+    drop(reservation);
+}
+
+/// Called when a guard did not hold or cannot be read. Waits until the allocator knows why.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) async fn failed(state: &State, guards: &[Guard], error: &WriteError) -> Result<(), Failure> {
+    match error {
+        WriteError::Guard { resource, current: Some(current), .. } => {
+            state.services.wait_for(resource, current.revision).await;
+        }
+        // Reading it for the server itself removes a damaged object, so that it can be made again.
+        WriteError::Unreadable { key, .. } => {
+            if let Some(guard) = guards.iter().find(|guard| guard.key == *key) {
+                state.get_own(&guard.resource, key).await?;
+            }
+        }
+        _ => {}
     }
     Ok(())
 }
 
-fn service_cidrs() -> GroupResource {
-    GroupResource::new("networking.k8s.io", "servicecidrs")
-}
-
-fn services() -> GroupResource {
-    GroupResource::new("", "services")
+fn is_of_services(operation: &Operation<'_>) -> bool {
+    Part::of(operation.storage()) == Some(Part::Services)
 }

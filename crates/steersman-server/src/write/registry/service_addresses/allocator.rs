@@ -1,11 +1,12 @@
-//! Allocates cluster IPs and node ports.
+//! Proposes cluster IPs and node ports.
 //!
 //! Addresses come from the ServiceCIDR objects that are ready; until the first of them is registered, from the ranges
 //! of the options.
 //!
-//! A write reserves first, then stores, and commits its [`Reservation`] once it is stored; a dropped reservation
-//! releases what it took. So concurrent writers never get the same address or port, and a failed write leaves nothing
-//! allocated. The state is in memory: at start every stored Service is registered with [`Allocator::observe`].
+//! A write reserves first, so that concurrent writers of this server propose different values, and holds its
+//! [`Reservation`] until its outcome is known. What is stored is known from IPAddresses and the bitmap of node ports, which
+//! [`follower`](crate::write::registry::service_addresses::follower) follows, and may lag behind other servers: the
+//! transaction that writes the Service decides.
 
 mod families;
 mod range;
@@ -13,15 +14,17 @@ mod range;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use rand::Rng;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use steersman_kinds::builtin::network::service::{kind, needs_address, needs_health_port, needs_node_ports};
 use steersman_kinds::builtin::rules::field::Field;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, set_at, str_at};
-use steersman_machinery::{Revision, Value};
+use steersman_machinery::{GroupResource, ObjectKey, Revision, Value};
+
+use crate::write::registry::service_addresses::follower::{Followers, Part};
+use crate::write::registry::service_addresses::node_ports::NodePorts;
 
 pub(crate) use crate::write::registry::service_addresses::allocator::range::Family;
 
@@ -39,13 +42,25 @@ pub struct Ranges {
 /// Allocates addresses and ports.
 #[derive(Debug)]
 pub(crate) struct Allocator {
+    pub(crate) followers: Followers,
     ranges: Ranges,
     state: Mutex<State>,
+    /// Held from the read of the node ports until they are written, so that writers of this server do not overtake each
+    /// other.
+    pub(crate) writing_node_ports: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    taken: HashMap<Item, Holder>,
+    /// The addresses of all IPAddresses.
+    addresses: HashSet<IpAddr>,
+    /// The addresses of Services, and the Services by these. A client may have deleted the IPAddress of one.
+    services: HashMap<ObjectKey, Vec<IpAddr>>,
+    owners: HashMap<IpAddr, ObjectKey>,
+    /// The node ports of all Services.
+    node_ports: NodePorts,
+    /// The items of writes under way.
+    reserved: HashSet<Item>,
     /// The ServiceCIDRs by name. No address is allocated from others.
     service_cidrs: BTreeMap<Box<str>, ServiceCidr>,
 }
@@ -55,18 +70,15 @@ struct State {
 struct ServiceCidr {
     ranges: Vec<IpNet>,
     is_ready: bool,
-    /// Concurrent writers may register their objects out of order, so an older revision is ignored.
-    revision: Revision,
 }
 
-/// The items that a write has reserved and not stored yet.
+/// The items that a write gains and loses. No other write of this server gains the same ones before it is dropped.
 #[derive(Debug)]
-#[must_use = "what was taken is given back when this is dropped"]
+#[must_use = "other writes may gain the same items once this is dropped"]
 pub(crate) struct Reservation<'a> {
     allocator: &'a Allocator,
-    /// Reserved for this write: released if it fails.
     fresh: Vec<Item>,
-    /// Allocated before and no longer needed: released when the Service is stored.
+    /// Allocated before and no longer needed.
     stale: Vec<Item>,
 }
 
@@ -76,20 +88,18 @@ enum Item {
     NodePort(u16),
 }
 
-/// The user of an item. The allocator remembers it, so that the deletion of an IPAddress need not look through all Services.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Holder {
-    /// An IPAddress that no Service uses.
-    Object,
-    /// A Service, stored or about to be.
-    Service,
-}
-
 impl Item {
     fn address(self) -> Option<IpAddr> {
         match self {
             Item::Address(address) => Some(address),
             Item::NodePort(_) => None,
+        }
+    }
+
+    fn node_port(self) -> Option<u16> {
+        match self {
+            Item::Address(_) => None,
+            Item::NodePort(port) => Some(port),
         }
     }
 }
@@ -119,24 +129,32 @@ impl Allocator {
     /// An allocator with nothing allocated.
     pub(crate) fn new(ranges: Ranges) -> Allocator {
         let ranges = Ranges { addresses: ranges.addresses.iter().map(IpNet::trunc).collect(), ..ranges };
-        let started_with =
-            ServiceCidr { ranges: ranges.addresses.clone(), is_ready: true, revision: Revision::default() };
-        let service_cidrs = BTreeMap::from([(DEFAULT_RANGES.into(), started_with)]);
-        Allocator { ranges, state: Mutex::new(State { taken: HashMap::new(), service_cidrs }) }
+        let started_with = ServiceCidr { ranges: ranges.addresses.clone(), is_ready: true };
+        let state = State {
+            addresses: HashSet::new(),
+            services: HashMap::new(),
+            owners: HashMap::new(),
+            node_ports: NodePorts::new(),
+            reserved: HashSet::new(),
+            service_cidrs: BTreeMap::from([(DEFAULT_RANGES.into(), started_with)]),
+        };
+        Allocator {
+            followers: Followers::default(),
+            ranges,
+            state: Mutex::new(state),
+            writing_node_ports: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Registers a stored ServiceCIDR. Addresses are allocated from it if it is ready and not being deleted.
-    pub(crate) fn observe_range(&self, service_cidr: &Value, revision: Revision) {
+    pub(crate) fn observe_range(&self, service_cidr: &Value) {
         let name = str_at(service_cidr, &["metadata", "name"]).unwrap_or_default();
         let ranges = at(service_cidr, &["spec", "cidrs"]).and_then(Value::as_array).into_iter().flatten();
         let ranges = ranges.filter_map(|text| text.as_str()?.parse().ok()).collect();
         // The server makes its own ServiceCIDR ready, and needs an address from it at the same time.
         let is_ready = says_ready(service_cidr).unwrap_or(name == DEFAULT_RANGES);
         let is_ready = is_ready && at(service_cidr, &["metadata", "deletionTimestamp"]).is_none();
-        let mut state = self.state.lock();
-        if state.service_cidrs.get(name).is_none_or(|known| known.revision <= revision) {
-            state.service_cidrs.insert(name.into(), ServiceCidr { ranges, is_ready, revision });
-        }
+        self.state.lock().service_cidrs.insert(name.into(), ServiceCidr { ranges, is_ready });
     }
 
     /// Removes a deleted ServiceCIDR: no more addresses are allocated from its ranges.
@@ -144,14 +162,67 @@ impl Allocator {
         self.state.lock().service_cidrs.remove(name);
     }
 
-    /// Registers the addresses and ports of a stored Service.
-    pub(crate) fn observe(&self, service: &Value) {
-        self.state.lock().taken.extend(items(service).into_iter().map(|item| (item, Holder::Service)));
+    /// Removes all ServiceCIDRs but those of these names, and the ranges that the server is started with as long as none
+    /// is stored.
+    pub(crate) fn keep_ranges(&self, names: &HashSet<&str>) {
+        self.state.lock().service_cidrs.retain(|name, _| names.is_empty() || names.contains(&**name));
     }
 
-    /// Releases the addresses and ports of a deleted Service.
-    pub(crate) fn release(&self, service: &Value) {
-        self.give_back(&items(service));
+    /// Registers the address of an IPAddress.
+    pub(crate) fn add_address(&self, address: IpAddr) {
+        self.state.lock().addresses.insert(address);
+    }
+
+    /// Frees the address of a deleted IPAddress.
+    pub(crate) fn remove_address(&self, address: IpAddr) {
+        self.state.lock().addresses.remove(&address);
+    }
+
+    /// Registers the addresses of all IPAddresses, in place of all others.
+    pub(crate) fn replace_addresses(&self, addresses: HashSet<IpAddr>) {
+        self.state.lock().addresses = addresses;
+    }
+
+    /// Registers the addresses of a stored Service, in place of those that it had.
+    pub(crate) fn replace_service(&self, key: &ObjectKey, service: &Value) {
+        let addresses = addresses(service);
+        let mut state = self.state.lock();
+        state.remove_service(key);
+        if !addresses.is_empty() {
+            state.owners.extend(addresses.iter().map(|address| (*address, key.clone())));
+            state.services.insert(key.clone(), addresses);
+        }
+    }
+
+    /// Frees the addresses of a deleted Service.
+    pub(crate) fn remove_service(&self, key: &ObjectKey) {
+        self.state.lock().remove_service(key);
+    }
+
+    /// Removes all Services.
+    pub(crate) fn remove_services(&self) {
+        let mut state = self.state.lock();
+        state.services.clear();
+        state.owners.clear();
+    }
+
+    /// Registers the node ports of all Services.
+    pub(crate) fn replace_node_ports(&self, ports: NodePorts) {
+        self.state.lock().node_ports = ports;
+    }
+
+    /// Waits until a write at a revision is known, if it was one of a resource that the allocator follows. False if it never
+    /// will be.
+    pub(crate) async fn wait_for(&self, resource: &GroupResource, revision: Revision) -> bool {
+        match Part::of(resource) {
+            Some(part) => self.followers.progress(part).wait_for(revision).await,
+            None => true,
+        }
+    }
+
+    /// The values that the deletion of a Service frees.
+    pub(crate) fn freed(&self, service: &Value) -> Reservation<'_> {
+        Reservation { allocator: self, fresh: Vec::new(), stale: items(service) }
     }
 
     /// Allocates the addresses and ports that a prepared Service still needs, and reserves those that it names. `old`
@@ -187,22 +258,9 @@ impl Allocator {
         let mut state = self.state.lock();
         Request { ranges: &self.ranges, state: &mut state, old, held: &held, fresh: &mut fresh }.fill(new, &mut faults);
         for item in fresh {
-            state.taken.remove(&item);
+            state.reserved.remove(&item);
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
-    }
-
-    /// Registers the address of an IPAddress. If a Service has it, it stays the Service's.
-    pub(crate) fn take_address(&self, address: IpAddr) {
-        self.state.lock().taken.entry(Item::Address(address)).or_insert(Holder::Object);
-    }
-
-    /// Releases the address of a deleted IPAddress, unless a Service has it.
-    pub(crate) fn release_address(&self, address: IpAddr) {
-        let mut state = self.state.lock();
-        if state.taken.get(&Item::Address(address)) == Some(&Holder::Object) {
-            state.taken.remove(&Item::Address(address));
-        }
     }
 
     /// The address ranges that the server is started with.
@@ -215,17 +273,31 @@ impl Allocator {
         self.ranges.addresses.first().map(|first| range::address(first, *range::offsets(first).start()))
     }
 
-    fn give_back(&self, items: &[Item]) {
-        let mut state = self.state.lock();
-        for item in items {
-            state.taken.remove(item);
-        }
+    /// The range of node ports.
+    pub(crate) fn node_ports(&self) -> &RangeInclusive<u16> {
+        &self.ranges.node_ports
     }
 }
 
 // === impl State ===
 
 impl State {
+    fn remove_service(&mut self, key: &ObjectKey) {
+        for address in self.services.remove(key).into_iter().flatten() {
+            if self.owners.get(&address) == Some(key) {
+                self.owners.remove(&address);
+            }
+        }
+    }
+
+    fn is_taken(&self, item: Item) -> bool {
+        let is_stored = match item {
+            Item::Address(address) => self.addresses.contains(&address) || self.owners.contains_key(&address),
+            Item::NodePort(port) => self.node_ports.contains(&port),
+        };
+        is_stored || self.reserved.contains(&item)
+    }
+
     /// The ready ranges of a family, those that the server is started with first.
     fn ready_ranges(&self, family: Family) -> Vec<IpNet> {
         let first = self.service_cidrs.get_key_value(DEFAULT_RANGES);
@@ -245,26 +317,30 @@ fn says_ready(service_cidr: &Value) -> Option<bool> {
 // === impl Reservation ===
 
 impl Reservation<'_> {
-    /// The addresses that the Service gained, and those that it lost.
+    /// The addresses that the Service gains, and those that it loses.
     pub(crate) fn addresses(&self) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let addresses = |items: &[Item]| items.iter().filter_map(|item| item.address()).collect();
         (addresses(&self.fresh), addresses(&self.stale))
     }
 
-    /// Keeps what was reserved and releases what is no longer needed. Call it when the Service is stored.
-    pub(crate) fn commit(mut self) {
-        self.fresh.clear();
-        self.allocator.give_back(&std::mem::take(&mut self.stale));
+    /// The node ports that the Service gains, and those that it loses.
+    pub(crate) fn node_ports(&self) -> (Vec<u16>, Vec<u16>) {
+        let ports = |items: &[Item]| items.iter().filter_map(|item| item.node_port()).collect();
+        (ports(&self.fresh), ports(&self.stale))
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        if !self.fresh.is_empty() {
-            self.allocator.give_back(&self.fresh);
+        let mut state = self.allocator.state.lock();
+        for item in &self.fresh {
+            state.reserved.remove(item);
         }
     }
 }
+
+/// The error of a node port that is not free.
+const ALLOCATED: &str = "provided port is already allocated";
 
 /// The allocation for one Service, under the lock.
 struct Request<'a> {
@@ -280,7 +356,7 @@ impl Request<'_> {
     /// Allocates everything that a Service needs or names.
     fn fill(mut self, service: &mut Value, faults: &mut Vec<Error>) {
         let configured: Vec<Family> = self.ranges.addresses.iter().map(Family::of_range).collect();
-        families::settle(&configured, service, self.old, faults);
+        families::complete_families(&configured, service, self.old, faults);
         if faults.is_empty() {
             self.addresses(service, faults);
             self.ports(service, faults);
@@ -292,8 +368,10 @@ impl Request<'_> {
         if self.held.contains(&item) || self.fresh.contains(&item) {
             return true;
         }
-        let Entry::Vacant(free) = self.state.taken.entry(item) else { return false };
-        free.insert(Holder::Service);
+        if self.state.is_taken(item) {
+            return false;
+        }
+        self.state.reserved.insert(item);
         self.fresh.push(item);
         true
     }
@@ -307,7 +385,7 @@ impl Request<'_> {
         let drawn = (0..DRAWS_MAX).map(|_| random.random_range(lowest..=last)).collect::<Vec<u64>>();
         // The sequential search tries at most one item more than are taken.
         let mut free = drawn.into_iter().chain(lowest..=last).chain(first..lowest).map(item);
-        let item = free.find(|item| !self.state.taken.contains_key(item))?;
+        let item = free.find(|item| !self.state.is_taken(*item))?;
         self.take(item).then_some(item)
     }
 
@@ -401,7 +479,12 @@ impl Request<'_> {
         let field = Field { path: ports.path.index(index), value }.field("nodePort");
         let is_named = field.number().is_some_and(|number| number != 0);
         let twin = twin.and_then(|twin| ports.value.get(twin)?.get("nodePort")?.as_i64());
-        let shared = twin.filter(|_| !is_named);
+        if is_named && self.old.is_none() && self.is_repeated(&ports, index) {
+            faults.push(field.invalid(ALLOCATED));
+            return;
+        }
+        // An update draws a port for each entry that has none.
+        let shared = twin.filter(|_| !is_named && self.old.is_none());
         let number = match shared.and_then(|number| u16::try_from(number).ok()) {
             Some(number) => Some(number),
             None => self.node_port(&field, faults),
@@ -409,6 +492,22 @@ impl Request<'_> {
         if let (Some(number), Some(port)) = (number, service.pointer_mut(&format!("/spec/ports/{index}"))) {
             set_at(port, &["nodePort"], Value::from(number));
         }
+    }
+
+    /// Whether the node port that an entry names was taken for another entry of the same new Service. Entries with the same port number
+    /// share the node port that the first of them names.
+    fn is_repeated(&self, ports: &Field<'_>, index: usize) -> bool {
+        let number = |port: &Field<'_>, field: &str| port.field(field).number().filter(|number| *number != 0);
+        let Some(entry) = ports.items().nth(index) else { return false };
+        let named = number(&entry, "nodePort");
+        let is_like = |other: &Field<'_>| number(other, "port") == number(&entry, "port");
+        let has_earlier = ports.items().take(index).any(|other| is_like(&other));
+        let shared = ports.items().filter(is_like).find_map(|other| number(&other, "nodePort"));
+        if has_earlier && shared == named {
+            return false;
+        }
+        let port = named.and_then(|number| u16::try_from(number).ok());
+        port.is_some_and(|port| self.fresh.contains(&Item::NodePort(port)))
     }
 
     /// Takes the named port, or a free one.
@@ -436,7 +535,7 @@ impl Request<'_> {
             return None;
         };
         if !self.take(Item::NodePort(port)) {
-            faults.push(field.invalid("provided port is already allocated"));
+            faults.push(field.invalid(ALLOCATED));
             return None;
         }
         Some(port)
@@ -445,6 +544,10 @@ impl Request<'_> {
 
 pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
     items(service).into_iter().filter_map(Item::address).collect()
+}
+
+pub(crate) fn node_ports(service: &Value) -> Vec<u16> {
+    items(service).into_iter().filter_map(Item::node_port).collect()
 }
 
 /// The addresses and ports of a Service.
@@ -458,24 +561,15 @@ fn items(service: &Value) -> Vec<Item> {
     addresses.chain(ports).collect()
 }
 
-/// For each port of a service, the first port before it with the same number and another protocol: the two share one
-/// node port.
+/// For each port of a service, the first port before it with the same number: the two share one node port.
 fn twins(service: &Value) -> Vec<Option<usize>> {
     let ports = at(service, &["spec", "ports"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let protocol = |index: usize| str_at(&ports[index], &["protocol"]);
-    // By port number: the first index, and the first index with another protocol than that one's.
-    let mut firsts: HashMap<Option<i64>, (usize, Option<usize>)> = HashMap::new();
-    let mut twins = Vec::with_capacity(ports.len());
-    for (index, port) in ports.iter().enumerate() {
-        let number = port.get("port").and_then(Value::as_i64);
-        let (first, other) = firsts.entry(number).or_insert((index, None));
-        let is_like_first = protocol(*first) == protocol(index);
-        twins.push(if is_like_first { *other } else { Some(*first) });
-        if !is_like_first && other.is_none() {
-            *other = Some(index);
-        }
-    }
-    twins
+    let mut firsts: HashMap<Option<i64>, usize> = HashMap::new();
+    let twin = |(index, port): (usize, &Value)| {
+        let first = *firsts.entry(port.get("port").and_then(Value::as_i64)).or_insert(index);
+        (first < index).then_some(first)
+    };
+    ports.iter().enumerate().map(twin).collect()
 }
 
 #[cfg(test)]

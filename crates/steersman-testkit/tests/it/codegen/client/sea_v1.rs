@@ -49,7 +49,7 @@ impl Informers {
 
 /// Reads objects of the kind Fleet from a cache, by namespace.
 pub trait FleetLister {
-    /// Those in `namespace`.
+    /// The lister of the objects in `namespace`.
     fn fleets(&self, namespace: &str) -> typed::NamespaceLister<Fleet>;
 }
 

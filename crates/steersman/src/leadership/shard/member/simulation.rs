@@ -158,7 +158,7 @@ struct Host {
     wake_at: u64,
 }
 
-struct World {
+struct Simulation {
     seed: u64,
     rng: StdRng,
     now: u64,
@@ -183,7 +183,7 @@ struct World {
     n_writes: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let times = Times {
@@ -637,21 +637,21 @@ impl World {
     }
 
     fn schedule(seed: u64) {
-        let mut world = Self::new(seed);
-        for _ in 0..world.rng.random_range(1..=4) {
-            world.join();
+        let mut simulation = Self::new(seed);
+        for _ in 0..simulation.rng.random_range(1..=4) {
+            simulation.join();
         }
-        world.plan(0, Event::Work);
-        let first_ms = world.rng.random_range(0..20_000);
-        world.plan(first_ms, Event::Chance);
-        world.plan(0, Event::Change);
-        world.run_until(CHAOS_MS);
-        world.settle();
-        world.run_until(CHAOS_MS + SETTLED_MS);
-        world.check_settled();
-        world.run_until(CHAOS_MS + SETTLED_MS + 30_000);
-        world.check_settled();
-        world.check_done();
+        simulation.plan(0, Event::Work);
+        let first_ms = simulation.rng.random_range(0..20_000);
+        simulation.plan(first_ms, Event::Chance);
+        simulation.plan(0, Event::Change);
+        simulation.run_until(CHAOS_MS);
+        simulation.settle();
+        simulation.run_until(CHAOS_MS + SETTLED_MS);
+        simulation.check_settled();
+        simulation.run_until(CHAOS_MS + SETTLED_MS + 30_000);
+        simulation.check_settled();
+        simulation.check_done();
     }
 }
 
@@ -729,41 +729,41 @@ fn seeds() -> Vec<u64> {
 #[test]
 fn no_key_is_ever_in_two_hands_and_once_quiet_every_slot_is_in_one_and_every_change_is_done() {
     for seed in seeds() {
-        World::schedule(seed);
+        Simulation::schedule(seed);
     }
 }
 
-/// A world in which nothing goes wrong and clocks differ.
-fn quiet(seed: u64, n: usize) -> World {
-    let mut world = World::new(seed);
-    world.is_quiet = true;
+/// A simulation in which nothing goes wrong and clocks differ.
+fn quiet(seed: u64, n: usize) -> Simulation {
+    let mut simulation = Simulation::new(seed);
+    simulation.is_quiet = true;
     for _ in 0..n {
-        world.join();
+        simulation.join();
     }
-    world
+    simulation
 }
 
-fn held(world: &World) -> Vec<Slots> {
-    world.hosts.iter().map(|host| host.may_begin(world.now)).collect()
+fn held(simulation: &Simulation) -> Vec<Slots> {
+    simulation.hosts.iter().map(|host| host.may_begin(simulation.now)).collect()
 }
 
 #[test]
 fn the_first_member_works_at_once() {
-    let mut world = quiet(1, 1);
-    world.run_until(400);
-    assert!(held(&world)[0] == Slots::ALL);
+    let mut simulation = quiet(1, 1);
+    simulation.run_until(400);
+    assert!(held(&simulation)[0] == Slots::ALL);
 }
 
 #[test]
 fn a_newcomer_has_its_share_within_two_periods_and_nothing_else_moves() {
     for n in 1..8 {
-        let mut world = quiet(n as u64, n);
-        world.run_until(60_000);
-        let before = held(&world);
-        world.join();
-        world.run_until(65_000);
-        world.check_settled();
-        for (before, after) in before.iter().zip(&held(&world)) {
+        let mut simulation = quiet(n as u64, n);
+        simulation.run_until(60_000);
+        let before = held(&simulation);
+        simulation.join();
+        simulation.run_until(65_000);
+        simulation.check_settled();
+        for (before, after) in before.iter().zip(&held(&simulation)) {
             assert!((*after - *before).is_empty());
         }
     }
@@ -771,66 +771,67 @@ fn a_newcomer_has_its_share_within_two_periods_and_nothing_else_moves() {
 
 #[test]
 fn the_slots_of_one_that_leaves_are_in_other_hands_within_two_periods() {
-    let mut world = quiet(3, 4);
-    world.run_until(60_000);
-    let before = held(&world);
-    world.step(1, Input::Leave);
-    world.run_until(65_000);
-    world.check_settled();
-    for (member, (before, after)) in before.iter().zip(&held(&world)).enumerate() {
+    let mut simulation = quiet(3, 4);
+    simulation.run_until(60_000);
+    let before = held(&simulation);
+    simulation.step(1, Input::Leave);
+    simulation.run_until(65_000);
+    simulation.check_settled();
+    for (member, (before, after)) in before.iter().zip(&held(&simulation)).enumerate() {
         assert!(member == 1 || (*before - *after).is_empty(), "those who stay lose nothing");
     }
 }
 
 #[test]
 fn the_slots_of_one_that_dies_are_in_other_hands_when_its_lease_has_run_out_and_not_sooner() {
-    let mut world = quiet(4, 3);
-    world.run_until(60_000);
-    let before = held(&world)[0];
-    world.hosts[0].is_dead = true;
-    world.run_until(71_000);
-    assert!((held(&world)[1] & before).is_empty() && (held(&world)[2] & before).is_empty());
-    world.run_until(60_000 + 23_000);
-    world.check_settled();
+    let mut simulation = quiet(4, 3);
+    simulation.run_until(60_000);
+    let before = held(&simulation)[0];
+    simulation.hosts[0].is_dead = true;
+    simulation.run_until(71_000);
+    assert!((held(&simulation)[1] & before).is_empty() && (held(&simulation)[2] & before).is_empty());
+    simulation.run_until(60_000 + 23_000);
+    simulation.check_settled();
 }
 
 #[test]
 fn a_member_writes_once_in_a_period() {
-    let mut world = quiet(5, 10);
-    world.run_until(60_000);
-    let before = world.n_writes;
-    world.run_until(160_000);
+    let mut simulation = quiet(5, 10);
+    simulation.run_until(60_000);
+    let before = simulation.n_writes;
+    simulation.run_until(160_000);
     // Ten members, a hundred seconds, a period of two; a fast clock writes a tenth more often.
-    let n_writes = world.n_writes - before;
+    let n_writes = simulation.n_writes - before;
     assert!((400..=550).contains(&n_writes), "{n_writes}");
 }
 
 /// Starts a member with work on everything, then a newcomer; returns when the last work of the first on the newcomer's
 /// share ended, and when the newcomer held all of its share.
 fn hand_over(works_end_ms: u64) -> (u64, u64) {
-    let mut world = quiet(6, 1);
-    world.times.handover = Duration::from_secs(10);
-    world.hosts[0].machine = Member::new(world.hosts[0].id.clone(), world.times, 1, world.hosts[0].clock(0));
-    world.run_until(10_000);
-    world.hosts[0].set_clock(10_000);
+    let mut simulation = quiet(6, 1);
+    simulation.times.handover = Duration::from_secs(10);
+    simulation.hosts[0].machine =
+        Member::new(simulation.hosts[0].id.clone(), simulation.times, 1, simulation.hosts[0].clock(0));
+    simulation.run_until(10_000);
+    simulation.hosts[0].set_clock(10_000);
     for key in KEYS.iter() {
-        let permit = world.hosts[0].gate.begin(key).unwrap();
-        world.next += 1;
-        let number = world.next;
+        let permit = simulation.hosts[0].gate.begin(key).unwrap();
+        simulation.next += 1;
+        let number = simulation.next;
         let work = Work { key: key.clone(), version: 0, is_excused: false, item: None, permit };
-        world.hosts[0].works.insert(number, work);
-        world.plan(works_end_ms, Event::WorkEnds { member: 0, work: number });
+        simulation.hosts[0].works.insert(number, work);
+        simulation.plan(works_end_ms, Event::WorkEnds { member: 0, work: number });
     }
-    world.join();
+    simulation.join();
     let (mut ended_ms, mut held_ms) = (None, None);
     for ms in (10_000..60_000).step_by(10) {
-        world.run_until(ms);
-        let members = world.hosts.iter().map(|host| host.id.clone()).collect::<Vec<_>>();
-        let moves = share(&world.hosts[1].id, &members);
-        if ended_ms.is_none() && (world.hosts[0].gate.in_use() & moves).is_empty() {
+        simulation.run_until(ms);
+        let members = simulation.hosts.iter().map(|host| host.id.clone()).collect::<Vec<_>>();
+        let moves = share(&simulation.hosts[1].id, &members);
+        if ended_ms.is_none() && (simulation.hosts[0].gate.in_use() & moves).is_empty() {
             ended_ms = Some(ms);
         }
-        if held_ms.is_none() && held(&world)[1] == moves {
+        if held_ms.is_none() && held(&simulation)[1] == moves {
             held_ms = Some(ms);
         }
     }

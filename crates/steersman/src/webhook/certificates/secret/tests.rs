@@ -13,8 +13,8 @@ const START: i64 = 1_900_000_000;
 const DAY: i64 = 24 * 3_600;
 const OVERLAP: i64 = 300;
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> CertificateSpec {
+    CertificateSpec {
         name: "hook".to_owned(),
         names: vec!["hook.ops.svc".to_owned(), "127.0.0.1".to_owned()],
         certificate_lasts: Duration::from_secs(9 * DAY.cast_unsigned()),
@@ -39,7 +39,7 @@ fn is_trusted(certificate: &str, bundle: &str, now: i64) -> bool {
 }
 
 /// One pass over a Secret, as a replica makes it.
-fn step(secret: &mut Secret, wanted: &Wanted, now: i64) -> Step {
+fn step(secret: &mut Secret, wanted: &CertificateSpec, now: i64) -> Step {
     let stored = Stored::read(secret).unwrap();
     let facts = stored.as_ref().map(|stored| stored.facts(&wanted.names).unwrap());
     let step = due(facts.as_ref(), now, OVERLAP);

@@ -19,7 +19,7 @@ fn pod(name: &str, is_ready: bool) -> Arc<Pod> {
 #[track_caller]
 fn expected(spec: Value, scale: i32) -> String {
     let budget = budget(spec, json!({"disruptionsAllowed": 0}));
-    match Wanted::of(&budget).of_scale(scale) {
+    match Limit::of(&budget).of_scale(scale) {
         Ok((count, healthy)) => format!("{healthy} of {count}"),
         Err(why) => why,
     }

@@ -81,9 +81,9 @@ fn absurd_metrics_do_not_overflow() {
     let three = [pod(0), pod(1), pod(2)];
     check(&three, &[i64::MAX, i64::MAX, i64::MAX], 1, Ok((i32::MAX, i32::MAX)));
     let of = Pods { pods: &three, now: now() };
-    let proposal = by_average(3, 1, false, TOLERANCE, of, metrics(&[i64::MAX; 3])).unwrap();
+    let proposal = by_average(3, 1, None, TOLERANCE, of, metrics(&[i64::MAX; 3])).unwrap();
     assert_eq!((proposal.replicas, proposal.average), (i32::MAX, i64::MAX));
-    let proposal = by_average(3, 0, false, TOLERANCE, of, metrics(&[0; 3])).unwrap();
+    let proposal = by_average(3, 0, None, TOLERANCE, of, metrics(&[0; 3])).unwrap();
     assert_eq!(proposal.replicas, 0, "nothing of nothing");
     assert_eq!(by_value_per_replica(0, i64::MAX, 1, TOLERANCE), (i32::MAX, i64::MAX));
     assert_eq!(by_value_per_replica(4, 2000, 500, TOLERANCE), (4, 500));

@@ -20,13 +20,13 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
         return Ok(action);
     }
     let Some(volume) = cx.volumes.find(&key)? else { return Ok(Action::AwaitChange) };
-    Ok(match settle(cx, &key, &volume).await? {
+    Ok(match reconcile_volume(cx, &key, &volume).await? {
         Ok(()) => Action::AwaitChange,
         Err(Outdated) => Action::Requeue,
     })
 }
 
-async fn settle(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pass {
+async fn reconcile_volume(cx: &Context, key: &ObjectKey, volume: &PersistentVolume) -> Pass {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     let uid = reference.and_then(|reference| reference.uid.as_deref()).unwrap_or_default();
     let (Some(claim_key), false) = (claim_key(volume), uid.is_empty()) else {

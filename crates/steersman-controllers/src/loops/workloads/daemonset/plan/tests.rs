@@ -1,6 +1,6 @@
 //! Plans of DaemonSets: single states, and random histories of Nodes and Pods.
 
-use crate::loops::workloads::daemonset::placement::Site;
+use crate::loops::workloads::daemonset::placement::NodeFacts;
 use crate::loops::workloads::daemonset::plan::{Change, View, manage, roll, status};
 use crate::loops::workloads::daemonset::pod_for;
 use jiff::Timestamp;
@@ -40,11 +40,11 @@ fn with_surge() -> DaemonSet {
 }
 
 /// A Node with this verdict: `run`, `stay` or `leave`.
-fn site(name: &str, verdict: &str) -> Arc<Site> {
+fn site(name: &str, verdict: &str) -> Arc<NodeFacts> {
     let labels = if verdict == "leave" { json!({}) } else { json!({"on": "yes"}) };
     let taints = if verdict == "stay" { json!([{"key": "x", "effect": "NoSchedule"}]) } else { json!([]) };
     let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}});
-    Arc::new(Site::of(&serde_json::from_value(node).unwrap()))
+    Arc::new(NodeFacts::of(&serde_json::from_value(node).unwrap()))
 }
 
 /// A Pod for a Node: `ready`, `waiting`, `failed` or `succeeded`, optionally with `going` and `unbound`.
@@ -219,7 +219,7 @@ struct Life {
     is_going: bool,
 }
 
-struct World {
+struct Model {
     set: DaemonSet,
     nodes: BTreeMap<String, &'static str>,
     pods: BTreeMap<usize, Life>,
@@ -227,7 +227,7 @@ struct World {
     n_created: usize,
 }
 
-impl World {
+impl Model {
     fn pick(&self, at: usize, passes: impl Fn(&Life) -> bool) -> Option<usize> {
         let fit: Vec<usize> = self.pods.iter().filter(|(_, life)| passes(life)).map(|(name, _)| *name).collect();
         fit.get(at % fit.len().max(1)).copied()
@@ -313,25 +313,25 @@ proptest! {
     fn whatever_happens_each_node_gets_its_pod(surges in any::<bool>(), events in proptest::collection::vec(event(), 0..80)) {
         let set = if surges { with_surge() } else { in_place() };
         let nodes = (0..3).map(|number| (format!("node-{number}"), "run")).collect();
-        let mut world = World { set, nodes, pods: BTreeMap::new(), revision: 1, n_created: 0 };
+        let mut model = Model { set, nodes, pods: BTreeMap::new(), revision: 1, n_created: 0 };
         for event in &events {
-            world.happen(event);
-            world.reconcile();
+            model.happen(event);
+            model.reconcile();
         }
         for _ in 0..60 {
-            world.reconcile();
-            world.pods.retain(|_, life| !life.is_going);
-            for life in world.pods.values_mut().filter(|life| life.state == "waiting") {
+            model.reconcile();
+            model.pods.retain(|_, life| !life.is_going);
+            for life in model.pods.values_mut().filter(|life| life.state == "waiting") {
                 life.state = "ready";
             }
         }
-        prop_assert_eq!(world.reconcile(), 0, "nothing is left to do");
-        for (node, verdict) in &world.nodes {
-            let on_it: Vec<_> = world.pods.values().filter(|life| &life.node == node).collect();
+        prop_assert_eq!(model.reconcile(), 0, "nothing is left to do");
+        for (node, verdict) in &model.nodes {
+            let on_it: Vec<_> = model.pods.values().filter(|life| &life.node == node).collect();
             match *verdict {
                 "run" => {
                     prop_assert_eq!(on_it.len(), 1);
-                    prop_assert_eq!((on_it[0].state, on_it[0].revision), ("ready", world.revision));
+                    prop_assert_eq!((on_it[0].state, on_it[0].revision), ("ready", model.revision));
                 }
                 "leave" => prop_assert_eq!(on_it.len(), 0),
                 _ => prop_assert!(on_it.len() <= 1),

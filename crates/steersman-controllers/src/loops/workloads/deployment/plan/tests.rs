@@ -1,4 +1,4 @@
-//! Plans for single states, and for whole rollouts in a small simulated world with random events.
+//! Plans for single states, and for whole rollouts in a small simulated model with random events.
 
 use super::*;
 use crate::loops::workloads::deployment::revision::TEMPLATE_HASH;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// Deployments, ReplicaSets and Pods, without a server.
 #[derive(Debug)]
-struct World {
+struct Model {
     deployment: Deployment,
     sets: Vec<Owner>,
     n_made: i64,
@@ -33,8 +33,8 @@ enum Happening {
     WorkAtSet(usize),
 }
 
-impl World {
-    fn new(replicas: i32, strategy: Value) -> World {
+impl Model {
+    fn new(replicas: i32, strategy: Value) -> Model {
         let value = json!({
             "metadata": {"name": "web", "namespace": "default", "uid": "d", "generation": 1},
             "spec": {
@@ -44,7 +44,7 @@ impl World {
             },
         });
         let deployment = serde_json::from_value(value).expect("a Deployment");
-        World { deployment, sets: Vec::new(), n_made: 0, events: Vec::new() }
+        Model { deployment, sets: Vec::new(), n_made: 0, events: Vec::new() }
     }
 
     fn now() -> Timestamp {
@@ -57,7 +57,7 @@ impl World {
             deployment: self.deployment.clone(),
             sets: self.sets.iter().map(|owner| owner.set.clone()).collect(),
             running: running.filter_map(|owner| owner.set.metadata.uid.clone()).collect(),
-            now: World::now(),
+            now: Model::now(),
         })
     }
 
@@ -208,18 +208,18 @@ fn rolling(surge: Value, unavailable: Value) -> Value {
 }
 
 /// A Deployment with a completed rollout.
-fn settled(replicas: i32, strategy: Value) -> World {
-    let mut world = World::new(replicas, strategy);
-    world.settle();
-    world.events.clear();
-    world
+fn settled(replicas: i32, strategy: Value) -> Model {
+    let mut model = Model::new(replicas, strategy);
+    model.settle();
+    model.events.clear();
+    model
 }
 
 #[test]
 fn a_deployment_makes_its_set_with_all_its_annotations() {
-    let mut world = World::new(3, rolling(json!("25%"), json!("25%")));
-    world.work_at_deployment();
-    let set = &world.sets[0].set;
+    let mut model = Model::new(3, rolling(json!("25%"), json!("25%")));
+    model.work_at_deployment();
+    let set = &model.sets[0].set;
     let hash = set.metadata.labels.as_ref().expect("labels")[TEMPLATE_HASH].clone();
     assert_eq!(set.metadata.name, Some(format!("web-{hash}")));
     assert_eq!(set.spec.selector.match_labels.as_ref().expect("a selector")[TEMPLATE_HASH], hash);
@@ -227,11 +227,11 @@ fn a_deployment_makes_its_set_with_all_its_annotations() {
         json!(set.metadata.annotations),
         json!({revision::REVISION: "1", revision::DESIRED_REPLICAS: "3", revision::MAX_REPLICAS: "4"})
     );
-    assert_eq!((bounds::size(set), world.reason()), (3, Some("NewReplicaSetCreated")));
-    assert_eq!(world.events, [format!("Scaled up replica set web-{hash} from 0 to 3")]);
-    world.settle();
-    assert_eq!(world.reason(), Some("NewReplicaSetAvailable"));
-    let status = world.deployment.status.clone().expect("a status");
+    assert_eq!((bounds::size(set), model.reason()), (3, Some("NewReplicaSetCreated")));
+    assert_eq!(model.events, [format!("Scaled up replica set web-{hash} from 0 to 3")]);
+    model.settle();
+    assert_eq!(model.reason(), Some("NewReplicaSetAvailable"));
+    let status = model.deployment.status.clone().expect("a status");
     assert_eq!(
         (status.available_replicas, status.unavailable_replicas, status.observed_generation),
         (Some(3), None, Some(1))
@@ -240,85 +240,85 @@ fn a_deployment_makes_its_set_with_all_its_annotations() {
 
 #[test]
 fn an_update_goes_one_by_one_where_one_may_be_added_and_none_be_missing() {
-    let mut world = settled(3, rolling(json!("25%"), json!("25%")));
-    world.happen(Happening::SetTemplate(1));
-    world.settle();
-    assert_eq!(world.sizes(), [(Some(1), 0, 0), (Some(2), 3, 3)]);
+    let mut model = settled(3, rolling(json!("25%"), json!("25%")));
+    model.happen(Happening::SetTemplate(1));
+    model.settle();
+    assert_eq!(model.sizes(), [(Some(1), 0, 0), (Some(2), 3, 3)]);
     let steps: Vec<&str> =
-        world.events.iter().filter_map(|text| text.split_once(" from ").map(|(_, step)| step)).collect();
+        model.events.iter().filter_map(|text| text.split_once(" from ").map(|(_, step)| step)).collect();
     assert_eq!(steps, ["0 to 1", "3 to 2", "1 to 2", "2 to 1", "2 to 3", "1 to 0"]);
     // With a third template, the first set is over the history limit.
-    world.happen(Happening::SetTemplate(2));
-    world.settle();
-    assert_eq!(world.sizes(), [(Some(2), 0, 0), (Some(3), 3, 3)]);
+    model.happen(Happening::SetTemplate(2));
+    model.settle();
+    assert_eq!(model.sizes(), [(Some(2), 0, 0), (Some(3), 3, 3)]);
     // The second template again: its set is reused.
-    world.happen(Happening::SetTemplate(1));
-    world.settle();
-    assert_eq!(world.sizes(), [(Some(3), 0, 0), (Some(4), 3, 3)]);
-    let newest = world.sets.iter().find(|owner| bounds::size(&owner.set) > 0).expect("the newest");
+    model.happen(Happening::SetTemplate(1));
+    model.settle();
+    assert_eq!(model.sizes(), [(Some(3), 0, 0), (Some(4), 3, 3)]);
+    let newest = model.sets.iter().find(|owner| bounds::size(&owner.set) > 0).expect("the newest");
     assert_eq!(revision::annotation(&newest.set, "deployment.kubernetes.io/revision-history"), Some("2"));
 }
 
 #[test]
 fn all_old_pods_end_before_the_first_new_one_begins() {
-    let mut world = settled(2, json!({"type": "Recreate"}));
-    world.happen(Happening::SetTemplate(1));
-    world.work_at_deployment();
-    assert_eq!(world.sizes(), [(Some(1), 0, 2)]);
-    world.work_at_deployment();
-    assert_eq!(world.sets.len(), 1, "its Pods run yet");
-    world.settle();
-    assert_eq!(world.sizes(), [(Some(1), 0, 0), (Some(2), 2, 2)]);
+    let mut model = settled(2, json!({"type": "Recreate"}));
+    model.happen(Happening::SetTemplate(1));
+    model.work_at_deployment();
+    assert_eq!(model.sizes(), [(Some(1), 0, 2)]);
+    model.work_at_deployment();
+    assert_eq!(model.sets.len(), 1, "its Pods run yet");
+    model.settle();
+    assert_eq!(model.sizes(), [(Some(1), 0, 0), (Some(2), 2, 2)]);
 }
 
 #[test]
 fn a_paused_deployment_is_scaled_but_not_updated() {
-    let mut world = settled(2, rolling(json!(1), json!(0)));
-    world.deployment.spec.paused = Some(true);
-    world.happen(Happening::SetTemplate(1));
-    world.happen(Happening::Scale(3));
-    world.settle();
-    assert_eq!((world.sizes(), world.reason()), (vec![(Some(1), 3, 3)], Some("DeploymentPaused")));
-    world.deployment.spec.paused = None;
-    world.work_at_deployment();
-    assert_eq!(world.reason(), Some("NewReplicaSetCreated"));
-    world.settle();
-    assert_eq!(world.sizes(), [(Some(1), 0, 0), (Some(2), 3, 3)]);
+    let mut model = settled(2, rolling(json!(1), json!(0)));
+    model.deployment.spec.paused = Some(true);
+    model.happen(Happening::SetTemplate(1));
+    model.happen(Happening::Scale(3));
+    model.settle();
+    assert_eq!((model.sizes(), model.reason()), (vec![(Some(1), 3, 3)], Some("DeploymentPaused")));
+    model.deployment.spec.paused = None;
+    model.work_at_deployment();
+    assert_eq!(model.reason(), Some("NewReplicaSetCreated"));
+    model.settle();
+    assert_eq!(model.sizes(), [(Some(1), 0, 0), (Some(2), 3, 3)]);
 }
 
 #[test]
 fn scaling_in_the_middle_of_an_update_shares_the_pods_out() {
-    let mut world = settled(3, rolling(json!("25%"), json!("25%")));
-    world.happen(Happening::SetTemplate(1));
-    world.work_at_deployment();
-    world.sets.iter_mut().for_each(|owner| _ = owner.work());
-    assert_eq!(world.sizes(), [(Some(1), 3, 3), (Some(2), 1, 1)]);
-    world.happen(Happening::Scale(6));
-    world.work_at_deployment();
-    assert_eq!(world.sizes(), [(Some(1), 6, 3), (Some(2), 2, 1)]);
+    let mut model = settled(3, rolling(json!("25%"), json!("25%")));
+    model.happen(Happening::SetTemplate(1));
+    model.work_at_deployment();
+    model.sets.iter_mut().for_each(|owner| _ = owner.work());
+    assert_eq!(model.sizes(), [(Some(1), 3, 3), (Some(2), 1, 1)]);
+    model.happen(Happening::Scale(6));
+    model.work_at_deployment();
+    assert_eq!(model.sizes(), [(Some(1), 6, 3), (Some(2), 2, 1)]);
     let max = |owner: &Owner| revision::annotation(&owner.set, revision::MAX_REPLICAS).map(str::to_owned);
-    assert!(world.sets.iter().all(|owner| max(owner).as_deref() == Some("8")));
+    assert!(model.sets.iter().all(|owner| max(owner).as_deref() == Some("8")));
 }
 
 #[test]
 fn a_rollout_without_progress_is_said_to_have_failed_and_looked_at_in_time() {
-    let mut world = settled(1, rolling(json!(1), json!(0)));
-    world.happen(Happening::SetTemplate(1));
-    world.work_at_deployment();
-    world.sets.iter_mut().for_each(|owner| _ = owner.work());
-    world.sets.iter_mut().for_each(|owner| _ = owner.work());
-    while world.work_at_deployment() {}
-    assert_eq!(world.plan().next_look.map(|wait| wait.as_secs()), Some(600));
+    let mut model = settled(1, rolling(json!(1), json!(0)));
+    model.happen(Happening::SetTemplate(1));
+    model.work_at_deployment();
+    model.sets.iter_mut().for_each(|owner| _ = owner.work());
+    model.sets.iter_mut().for_each(|owner| _ = owner.work());
+    while model.work_at_deployment() {}
+    assert_eq!(model.plan().next_look.map(|wait| wait.as_secs()), Some(600));
     let state = State {
-        deployment: world.deployment.clone(),
-        sets: world.sets.iter().map(|owner| owner.set.clone()).collect(),
+        deployment: model.deployment.clone(),
+        sets: model.sets.iter().map(|owner| owner.set.clone()).collect(),
         running: HashSet::new(),
-        now: World::now() + jiff::SignedDuration::from_secs(601),
+        now: Model::now() + jiff::SignedDuration::from_secs(601),
     };
     let DeploymentWrite::Status(deployment) = plan(&state).deployment else { panic!("the status is written") };
     let progressing =
         status::condition(deployment.status.as_ref().expect("a status"), status::PROGRESSING).expect("one");
-    let name = world.sets[1].set.metadata.name.clone().expect("a name");
+    let name = model.sets[1].set.metadata.name.clone().expect("a name");
     assert_eq!(
         (progressing.status.as_deref(), progressing.reason.as_deref(), progressing.message.as_deref()),
         (
@@ -331,22 +331,22 @@ fn a_rollout_without_progress_is_said_to_have_failed_and_looked_at_in_time() {
 
 #[test]
 fn clients_of_old_versions_roll_back_with_an_annotation() {
-    let mut world = settled(1, rolling(json!(1), json!(0)));
-    world.happen(Happening::SetTemplate(1));
-    world.settle();
-    let ask = |world: &mut World, revision: &str| {
-        let annotations = world.deployment.metadata.annotations.get_or_insert_default();
+    let mut model = settled(1, rolling(json!(1), json!(0)));
+    model.happen(Happening::SetTemplate(1));
+    model.settle();
+    let ask = |model: &mut Model, revision: &str| {
+        let annotations = model.deployment.metadata.annotations.get_or_insert_default();
         annotations.insert(revision::ROLLBACK_TO.to_owned(), revision.to_owned());
-        world.events.clear();
-        world.settle();
+        model.events.clear();
+        model.settle();
     };
-    ask(&mut world, "0");
-    assert!(world.events.contains(&"Rolled back deployment \"web\" to revision 1".to_owned()), "{:?}", world.events);
-    assert_eq!(world.sizes(), [(Some(2), 0, 0), (Some(3), 1, 1)]);
-    ask(&mut world, "3");
-    assert_eq!(world.events, ["The rollback revision contains the same template as current deployment \"web\""]);
-    ask(&mut world, "7");
-    assert_eq!(world.events, ["Unable to find the revision to rollback to."]);
+    ask(&mut model, "0");
+    assert!(model.events.contains(&"Rolled back deployment \"web\" to revision 1".to_owned()), "{:?}", model.events);
+    assert_eq!(model.sizes(), [(Some(2), 0, 0), (Some(3), 1, 1)]);
+    ask(&mut model, "3");
+    assert_eq!(model.events, ["The rollback revision contains the same template as current deployment \"web\""]);
+    ask(&mut model, "7");
+    assert_eq!(model.events, ["Unable to find the revision to rollback to."]);
 }
 
 #[test]
@@ -380,19 +380,19 @@ proptest! {
         unavailable in fraction(),
         happenings in prop::collection::vec(happening(), 0..120),
     ) {
-        let mut world = settled(replicas, rolling(surge, unavailable));
-        let most = bounds::max_total(&world.deployment);
-        let least = usize::try_from(replicas - bounds::max_unavailable(&world.deployment)).unwrap_or(0);
+        let mut model = settled(replicas, rolling(surge, unavailable));
+        let most = bounds::max_total(&model.deployment);
+        let least = usize::try_from(replicas - bounds::max_unavailable(&model.deployment)).unwrap_or(0);
         for happening in happenings {
-            world.happen(happening);
-            prop_assert!(world.total_wanted() <= most, "{} Pods are wanted: {:?}", world.total_wanted(), world.sizes());
-            prop_assert!(least <= world.n_ready(), "{} Pods are ready after {happening:?}", world.n_ready());
+            model.happen(happening);
+            prop_assert!(model.total_wanted() <= most, "{} Pods are wanted: {:?}", model.total_wanted(), model.sizes());
+            prop_assert!(least <= model.n_ready(), "{} Pods are ready after {happening:?}", model.n_ready());
         }
-        world.settle();
-        let n_left: i32 = world.sizes().iter().map(|(_, size, _)| size).sum();
-        prop_assert_eq!((n_left, world.n_ready()), (replicas, usize::try_from(replicas).unwrap_or(0)));
-        prop_assert!(world.sets.iter().filter(|owner| !owner.pods.is_empty()).count() <= 1);
-        prop_assert_eq!(world.reason(), Some("NewReplicaSetAvailable"));
+        model.settle();
+        let n_left: i32 = model.sizes().iter().map(|(_, size, _)| size).sum();
+        prop_assert_eq!((n_left, model.n_ready()), (replicas, usize::try_from(replicas).unwrap_or(0)));
+        prop_assert!(model.sets.iter().filter(|owner| !owner.pods.is_empty()).count() <= 1);
+        prop_assert_eq!(model.reason(), Some("NewReplicaSetAvailable"));
     }
 
     /// A Deployment that is scaled and whose Pods fail at any time reaches the desired state in the end.
@@ -409,16 +409,16 @@ proptest! {
         ),
     ) {
         let strategy = if recreates { json!({"type": "Recreate"}) } else { rolling(json!("25%"), json!("25%")) };
-        let mut world = settled(5, strategy);
-        let mut most = bounds::max_total(&world.deployment);
+        let mut model = settled(5, strategy);
+        let mut most = bounds::max_total(&model.deployment);
         for happening in happenings {
-            world.happen(happening);
-            most = most.max(bounds::max_total(&world.deployment));
-            prop_assert!(world.total_wanted() <= most, "{} Pods are wanted of {most}", world.total_wanted());
+            model.happen(happening);
+            most = most.max(bounds::max_total(&model.deployment));
+            prop_assert!(model.total_wanted() <= most, "{} Pods are wanted of {most}", model.total_wanted());
         }
-        world.settle();
-        let wanted = bounds::wanted(&world.deployment);
-        prop_assert_eq!(world.total_wanted(), wanted);
-        prop_assert_eq!(world.n_ready(), usize::try_from(wanted).unwrap_or(0));
+        model.settle();
+        let wanted = bounds::wanted(&model.deployment);
+        prop_assert_eq!(model.total_wanted(), wanted);
+        prop_assert_eq!(model.n_ready(), usize::try_from(wanted).unwrap_or(0));
     }
 }

@@ -106,7 +106,7 @@ impl Pass<'_> {
 
     /// Counts the Pods that are listed in the status and have been released, in this pass according to `is_released` or
     /// before. Returns how the Job has finished, if it has.
-    pub(crate) fn settle(&mut self, is_released: impl Fn(&Pod) -> bool) -> Option<Finish> {
+    pub(crate) fn count_and_finish(&mut self, is_released: impl Fn(&Pod) -> bool) -> Option<Finish> {
         self.count_released(|pass, pod| pass.is_held(pod) && !is_released(pod));
         let uncounted = self.uncounted();
         let is_all_counted = uncounted.succeeded.is_none() && uncounted.failed.is_none() && !self.is_list_full;

@@ -1,7 +1,7 @@
 //! The Pods that a pass creates and deletes, and the effect on its counts.
 
 use crate::loops::workloads::job::pass::{
-    CHANGES_MAX, Done, Finish, Order, Pass, Stage, Suspension, Todo, is_ending, positive, to_i32,
+    CHANGES_MAX, Done, Finish, Order, Pass, PodAction, Stage, Suspension, is_ending, positive, to_i32,
 };
 use crate::loops::workloads::job::policy::Failure;
 use crate::loops::workloads::job::{backoff, index, removal};
@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::sync::Arc;
 impl Pass<'_> {
     /// The action due for Pods.
-    pub(crate) fn todo(&mut self) -> Todo {
+    pub(crate) fn todo(&mut self) -> PodAction {
         if self.finish.is_some() {
-            return Todo::End(self.active.clone());
+            return PodAction::End(self.active.clone());
         }
         if self.is_deleting() {
-            return Todo::Nothing;
+            return PodAction::Nothing;
         }
         if self.is_suspended() {
             return remove(removal::order(&self.active, self.indexed(), self.active.len()));
@@ -31,7 +31,7 @@ impl Pass<'_> {
         let missing = wanted.saturating_sub(still_there).saturating_sub(self.counts.active);
         match usize::try_from(missing) {
             Ok(missing @ 1..) => self.create(missing.min(CHANGES_MAX)),
-            _ => Todo::Nothing,
+            _ => PodAction::Nothing,
         }
     }
 
@@ -46,17 +46,17 @@ impl Pass<'_> {
         }
     }
 
-    fn create(&mut self, n: usize) -> Todo {
+    fn create(&mut self, n: usize) -> PodAction {
         let has_limit_per_index = self.spec.backoff_limit_per_index.is_some();
         if !has_limit_per_index {
             let left = self.backoff.left(self.now);
             if !left.is_zero() {
                 self.wait_at_most(left);
-                return Todo::Nothing;
+                return PodAction::Nothing;
             }
         }
         let Some(completions) = self.indexed() else {
-            return Todo::Create(vec![Order { index: None, n_failures: None }; n]);
+            return PodAction::Create(vec![Order { index: None, n_failures: None }; n]);
         };
         let mut indexes = self.pending_indexes(n, completions);
         if has_limit_per_index {
@@ -64,7 +64,7 @@ impl Pass<'_> {
             let least = indexes.iter().map(left).min().unwrap_or_default();
             if !least.is_zero() {
                 self.wait_at_most(least);
-                return Todo::Nothing;
+                return PodAction::Nothing;
             }
             let next = indexes.iter().map(left).filter(|left| !left.is_zero()).min();
             indexes.retain(|at| left(at).is_zero());
@@ -77,8 +77,8 @@ impl Pass<'_> {
             n_failures: has_limit_per_index.then(|| self.n_failures(self.kept.get(&at))),
         });
         match orders.collect::<Vec<_>>() {
-            orders if orders.is_empty() => Todo::Nothing,
-            orders => Todo::Create(orders),
+            orders if orders.is_empty() => PodAction::Nothing,
+            orders => PodAction::Create(orders),
         }
     }
 
@@ -147,6 +147,6 @@ impl Pass<'_> {
     }
 }
 
-fn remove(pods: Vec<Arc<Pod>>) -> Todo {
-    if pods.is_empty() { Todo::Nothing } else { Todo::Remove(pods) }
+fn remove(pods: Vec<Arc<Pod>>) -> PodAction {
+    if pods.is_empty() { PodAction::Nothing } else { PodAction::Remove(pods) }
 }

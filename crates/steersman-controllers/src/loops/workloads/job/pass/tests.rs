@@ -34,7 +34,7 @@ fn pod(name: &str, phase: &str) -> Arc<Pod> {
 
 /// The result of a pass in which everything succeeds, long after the last failure.
 struct Outcome {
-    todo: Todo,
+    todo: PodAction,
     status: JobStatus,
     finish: Option<Finish>,
     n_released: usize,
@@ -46,21 +46,25 @@ fn run(job: &Job, pods: &[Arc<Pod>], second: i64) -> Outcome {
     let mut pass = Pass::new(job, pods.to_vec(), &none, Backoff::default(), time(second)).unwrap();
     let todo = pass.todo();
     pass.done(match &todo {
-        Todo::Create(orders) => Done { n_created: orders.len(), ..Done::default() },
-        Todo::End(pods) | Todo::Remove(pods) => Done { n_deleted: pods.len(), ..Done::default() },
-        Todo::Nothing => Done::default(),
+        PodAction::Create(orders) => Done { n_created: orders.len(), ..Done::default() },
+        PodAction::End(pods) | PodAction::Remove(pods) => Done { n_deleted: pods.len(), ..Done::default() },
+        PodAction::Nothing => Done::default(),
     });
     let n_released = pass.account().len();
-    let finish = pass.settle(|_| true);
+    let finish = pass.count_and_finish(|_| true);
     Outcome { todo, status: pass.status.clone(), finish, n_released, wait: pass.wait }
 }
 
-fn n_to_create(todo: &Todo) -> usize {
-    if let Todo::Create(orders) = todo { orders.len() } else { 0 }
+fn n_to_create(todo: &PodAction) -> usize {
+    if let PodAction::Create(orders) = todo { orders.len() } else { 0 }
 }
 
-fn indexes(todo: &Todo) -> Vec<i32> {
-    if let Todo::Create(orders) = todo { orders.iter().filter_map(|order| order.index).collect() } else { Vec::new() }
+fn indexes(todo: &PodAction) -> Vec<i32> {
+    if let PodAction::Create(orders) = todo {
+        orders.iter().filter_map(|order| order.index).collect()
+    } else {
+        Vec::new()
+    }
 }
 
 fn conditions(status: &JobStatus) -> Vec<String> {
@@ -147,7 +151,7 @@ fn a_pod_that_is_listed_as_failed_and_succeeds_after_that_counts_once() {
 fn more_failures_than_the_limit_end_the_others_and_all_count() {
     let job = job(json!({"backoffLimit": 0}), json!({}));
     let outcome = run(&job, &[pod("a", "Failed"), pod("b", "Running")], 99);
-    assert_eq!(outcome.todo, Todo::End(vec![pod("b", "Running")]));
+    assert_eq!(outcome.todo, PodAction::End(vec![pod("b", "Running")]));
     // The final condition has to wait for the Pod that is being deleted.
     assert_eq!(conditions(&outcome.status), ["FailureTarget=True BackoffLimitExceeded"]);
     assert_eq!((outcome.status.failed, outcome.finish), (Some(2), None));
@@ -190,7 +194,7 @@ fn indexes_that_are_missing_are_created_and_repeated_ones_removed() {
     assert_eq!(indexes(&run(&job, &[pod("a", "Running 2"), pod("b", "Succeeded 0")], 99).todo), [3, 4, 5]);
     let outcome =
         run(&job, &[pod("a", "Running 2"), pod("b", "Running 2"), pod("c", "Running 9"), pod("d", "Running")], 99);
-    let Todo::Remove(removed) = outcome.todo else { panic!("{:?}", outcome.todo) };
+    let PodAction::Remove(removed) = outcome.todo else { panic!("{:?}", outcome.todo) };
     let names: BTreeSet<&str> = removed.iter().map(|pod| uid(pod)).collect();
     assert_eq!(names, BTreeSet::from(["a", "c", "d"]));
 }
@@ -214,7 +218,7 @@ fn each_index_has_its_own_limit_of_failures() {
     // Index 0 may fail once more; index 1 has failed twice.
     let outcome =
         run(&job(spec.clone(), json!({})), &[failed("a", 0, 0), failed("b", 1, 1), pod("c", "Running 2")], 99);
-    assert_eq!(outcome.todo, Todo::Create(vec![Order { index: Some(0), n_failures: Some((1, 0)) }]));
+    assert_eq!(outcome.todo, PodAction::Create(vec![Order { index: Some(0), n_failures: Some((1, 0)) }]));
     assert_eq!(outcome.status.failed_indexes.as_deref(), Some("1"));
     // The Pod of index 0 is kept until its replacement exists.
     assert_eq!(outcome.n_released, 1);
@@ -250,7 +254,7 @@ fn enough_indexes_by_the_success_policy_end_the_others_without_counting_them() {
     let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}});
     let job = job(spec, json!({}));
     let outcome = run(&job, &[pod("a", "Succeeded 0"), pod("b", "Running 1")], 99);
-    assert_eq!(outcome.todo, Todo::End(vec![pod("b", "Running 1")]));
+    assert_eq!(outcome.todo, PodAction::End(vec![pod("b", "Running 1")]));
     assert_eq!(conditions(&outcome.status), ["SuccessCriteriaMet=True SuccessPolicy"]);
     assert_eq!((outcome.status.succeeded, outcome.status.failed, outcome.n_released), (Some(1), None, 2));
 }
@@ -312,7 +316,7 @@ struct Cut {
 const WHOLE: Cut = Cut { n_done: usize::MAX, stage: 9, n_released: usize::MAX, is_crash: false };
 
 /// The server, and the reconciler's memory.
-struct World {
+struct Model {
     job: Job,
     pods: Vec<Pod>,
     n_created: usize,
@@ -326,13 +330,13 @@ struct World {
     is_written_by_users: bool,
 }
 
-impl World {
-    fn new(spec: Value) -> World {
-        World { is_written_by_users: false, ..World::with_status(spec, json!({})) }
+impl Model {
+    fn new(spec: Value) -> Model {
+        Model { is_written_by_users: false, ..Model::with_status(spec, json!({})) }
     }
 
-    fn with_status(spec: Value, status: Value) -> World {
-        World {
+    fn with_status(spec: Value, status: Value) -> Model {
+        Model {
             job: job(spec, status),
             pods: Vec::new(),
             n_created: 0,
@@ -418,7 +422,7 @@ impl World {
             now.iter().for_each(|uid| self.release(uid));
             self.released.extend(now.iter().cloned());
             let is_all = now.len() == release.len();
-            pass.settle(|pod| now.iter().any(|uid| uid == super::uid(pod)));
+            pass.count_and_finish(|pod| now.iter().any(|uid| uid == super::uid(pod)));
             cut.stage > 2 && is_all && self.write(&pass, true)
         };
         if !is_whole && cut.is_crash {
@@ -428,9 +432,9 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, todo: Todo, n_max: usize) -> Done {
+    fn carry_out(&mut self, todo: PodAction, n_max: usize) -> Done {
         match todo {
-            Todo::Create(orders) => {
+            PodAction::Create(orders) => {
                 let n_created = orders.len().min(n_max);
                 for order in orders.into_iter().take(n_max) {
                     self.n_created += 1;
@@ -444,7 +448,7 @@ impl World {
                 }
                 Done { n_created, ..Done::default() }
             }
-            Todo::End(pods) => {
+            PodAction::End(pods) => {
                 let n_deleted = pods.len().min(n_max);
                 for pod in pods.iter().take(n_max) {
                     if let Some(at) = self.pods.iter().position(|one| uid(one) == uid(pod)) {
@@ -453,8 +457,8 @@ impl World {
                 }
                 Done { n_deleted, ..Done::default() }
             }
-            Todo::Nothing => Done::default(),
-            Todo::Remove(pods) => {
+            PodAction::Nothing => Done::default(),
+            PodAction::Remove(pods) => {
                 let n_deleted = pods.len().min(n_max);
                 // The reconciler waits for the cache before the next pass.
                 for pod in pods.iter().take(n_max) {
@@ -622,31 +626,31 @@ proptest! {
         status in any_counts(),
         steps in prop::collection::vec(any_step(), 0..30),
     ) {
-        let mut world = World::with_status(spec, status);
+        let mut model = Model::with_status(spec, status);
         for step in &steps {
-            world.step(step);
+            model.step(step);
         }
-        world.come_to_an_end();
-        let status = world.job.status.clone().unwrap_or_default();
-        prop_assert!(crate::loops::workloads::job::finished(&world.job).is_some(), "{:?}", conditions(&status));
-        prop_assert!(!world.pods.iter().any(has_finalizer), "a pod is held by a job that has finished");
+        model.come_to_an_end();
+        let status = model.job.status.clone().unwrap_or_default();
+        prop_assert!(crate::loops::workloads::job::finished(&model.job).is_some(), "{:?}", conditions(&status));
+        prop_assert!(!model.pods.iter().any(has_finalizer), "a pod is held by a job that has finished");
     }
 
     #[test]
     fn over_any_history_every_pod_counts_once_and_the_job_ends(spec in any_spec(), steps in prop::collection::vec(any_step(), 0..60)) {
-        let mut world = World::new(spec);
+        let mut model = Model::new(spec);
         for step in &steps {
-            world.step(step);
+            model.step(step);
         }
-        world.come_to_an_end();
-        let status = world.job.status.clone().unwrap_or_default();
-        prop_assert!(crate::loops::workloads::job::finished(&world.job).is_some(), "{:?}", conditions(&status));
+        model.come_to_an_end();
+        let status = model.job.status.clone().unwrap_or_default();
+        prop_assert!(crate::loops::workloads::job::finished(&model.job).is_some(), "{:?}", conditions(&status));
         prop_assert_eq!(status.uncounted_terminated_pods.clone(), Some(UncountedTerminatedPods::default()));
-        prop_assert!(!world.pods.iter().any(has_finalizer), "a pod is held by a job that has finished");
+        prop_assert!(!model.pods.iter().any(has_finalizer), "a pod is held by a job that has finished");
         prop_assert_eq!(status.active, None);
-        let is_complete = crate::loops::workloads::job::is_complete(&world.job);
+        let is_complete = crate::loops::workloads::job::is_complete(&model.job);
         if is_complete {
-            let spec = world.job.spec.as_ref().unwrap();
+            let spec = model.job.spec.as_ref().unwrap();
             let policy = spec.success_policy.as_ref().and_then(|policy| policy.rules.first()?.succeeded_count);
             prop_assert!(status.succeeded.unwrap_or(0) >= policy.or(spec.completions).unwrap_or(1));
         }

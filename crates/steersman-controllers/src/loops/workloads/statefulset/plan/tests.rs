@@ -1,7 +1,7 @@
 //! Plans of StatefulSets: single states, and random histories of Pods.
 
 use crate::loops::workloads::statefulset::identity;
-use crate::loops::workloads::statefulset::plan::{BURST, Plan, Revision, State, Step, settle};
+use crate::loops::workloads::statefulset::plan::{BURST, Plan, Revision, State, Step, complete_rolling_update};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -174,7 +174,8 @@ fn several_are_replaced_at_once_where_the_set_says_so() {
 #[test]
 fn an_update_that_is_complete_is_current() {
     let set = set(json!({"replicas": 1}));
-    let status = |state| settle(&set, plan_with(&set, &[pod(&set, 0, NEW, state)], &BTreeMap::new()).status);
+    let status =
+        |state| complete_rolling_update(&set, plan_with(&set, &[pod(&set, 0, NEW, state)], &BTreeMap::new()).status);
     let waiting = status("waiting");
     assert_eq!(
         (waiting.current_revision.as_deref(), waiting.updated_replicas, waiting.ready_replicas),
@@ -240,14 +241,14 @@ struct Life {
     is_going: bool,
 }
 
-struct World {
+struct Model {
     set: StatefulSet,
     is_ordered: bool,
     revision: usize,
     pods: BTreeMap<i64, Life>,
 }
 
-impl World {
+impl Model {
     fn revision_name(number: usize) -> String {
         format!("web-{number}x")
     }
@@ -261,10 +262,10 @@ impl World {
     }
 
     fn happen(&mut self, event: &Event) {
-        let chosen = |world: &World, at: usize| world.pods.keys().nth(at % world.pods.len().max(1)).copied();
-        let become_ = |world: &mut World, at: usize, state: &'static str, from: &[&str]| {
-            let Some(ordinal) = chosen(world, at) else { return };
-            let life = world.pods.get_mut(&ordinal).unwrap();
+        let chosen = |model: &Model, at: usize| model.pods.keys().nth(at % model.pods.len().max(1)).copied();
+        let become_ = |model: &mut Model, at: usize, state: &'static str, from: &[&str]| {
+            let Some(ordinal) = chosen(model, at) else { return };
+            let life = model.pods.get_mut(&ordinal).unwrap();
             if from.contains(&life.state) {
                 life.state = state;
             }
@@ -312,7 +313,7 @@ impl World {
         let counted = plan.status.replicas;
         assert_eq!(usize::try_from(counted).unwrap(), self.pods.len());
         let (mut n, mut n_ordered) = (0, 0);
-        let before = World {
+        let before = Model {
             set: self.set.clone(),
             is_ordered: self.is_ordered,
             revision: self.revision,
@@ -375,22 +376,22 @@ proptest! {
     ) {
         let policy = if is_ordered { "OrderedReady" } else { "Parallel" };
         let set = set(json!({"replicas": replicas, "podManagementPolicy": policy}));
-        let mut world = World { set, is_ordered, revision: 1, pods: BTreeMap::new() };
+        let mut model = Model { set, is_ordered, revision: 1, pods: BTreeMap::new() };
         for event in &events {
-            world.happen(event);
-            world.reconcile();
+            model.happen(event);
+            model.reconcile();
         }
         // From now on, Pods only start and terminate.
         for _ in 0..200 {
-            world.reconcile();
-            world.pods.retain(|_, life| !life.is_going);
-            for life in world.pods.values_mut() {
+            model.reconcile();
+            model.pods.retain(|_, life| !life.is_going);
+            for life in model.pods.values_mut() {
                 life.state = match life.state { "pending" => "waiting", "waiting" => "ready", state => state };
             }
         }
-        prop_assert_eq!(world.reconcile(), 0, "nothing is left to do");
-        let wanted: Vec<i64> = (0..world.replicas()).collect();
-        prop_assert_eq!(world.pods.keys().copied().collect::<Vec<_>>(), wanted);
-        prop_assert!(world.pods.values().all(|life| life.state == "ready" && life.revision == world.revision));
+        prop_assert_eq!(model.reconcile(), 0, "nothing is left to do");
+        let wanted: Vec<i64> = (0..model.replicas()).collect();
+        prop_assert_eq!(model.pods.keys().copied().collect::<Vec<_>>(), wanted);
+        prop_assert!(model.pods.values().all(|life| life.state == "ready" && life.revision == model.revision));
     }
 }

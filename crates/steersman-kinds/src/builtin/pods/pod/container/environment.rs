@@ -40,9 +40,12 @@ pub(in crate::builtin::pods::pod) fn sources(sources: &Field<'_>, errors: &mut V
     for source in sources.items() {
         check_field(SOURCE, &source, errors);
         let given = given(&source, &["configMapRef", "secretRef"]);
+        for one in &given {
+            rules::required_name(&one.field("name"), name::dns1123_subdomain, errors);
+        }
         match given.as_slice() {
             [] => errors.push(blank(sources, "must specify one of: `configMapRef` or `secretRef`")),
-            [one] => rules::required_name(&one.field("name"), name::dns1123_subdomain, errors),
+            [_] => {}
             _ => errors.push(blank(sources, "may not have more than one field specified at a time")),
         }
     }
@@ -91,10 +94,14 @@ pub(in crate::builtin::pods::pod) fn field_reference(reference: &Field<'_>, fiel
         return;
     }
     let path = reference.field("fieldPath");
-    if reference.field("apiVersion").is_empty() {
-        errors.push(reference.field("apiVersion").required(""));
+    let version = reference.field("apiVersion");
+    if version.is_empty() {
+        errors.push(version.required(""));
     } else if path.is_empty() {
         errors.push(path.required(""));
+    } else if version.text() != "v1" {
+        let why = format!("error converting fieldPath: unsupported pod version: {}", version.text());
+        errors.push(path.invalid(why));
     } else if let Some((map, key)) = path.text().strip_suffix("']").and_then(|text| text.split_once("['")) {
         match map {
             "metadata.annotations" => {

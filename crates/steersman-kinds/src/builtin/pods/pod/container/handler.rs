@@ -21,7 +21,8 @@ pub(in crate::builtin) const HTTP_GET: &[Rule] = &[
     Rule::required("path", ""),
     Rule::new("port", Check::By(rules::port_or_name)),
     Rule::new("scheme", Check::OneOf(&["HTTP", "HTTPS"])),
-    Rule::new("httpHeaders[].name", Check::Text(is_header_name, NO_HEADER_NAME)),
+    // Upstream blames the list.
+    Rule::new("httpHeaders[].name", Check::Text(is_header_name, NO_HEADER_NAME)).blaming("httpHeaders"),
 ];
 
 pub(in crate::builtin::pods::pod) fn validate_probes(container: &Field<'_>, errors: &mut Vec<Error>) {
@@ -30,7 +31,7 @@ pub(in crate::builtin::pods::pod) fn validate_probes(container: &Field<'_>, erro
         if probe.is_absent() {
             continue;
         }
-        validate_handler(&probe, &["exec", "grpc", "httpGet", "tcpSocket"], errors);
+        validate_handler(&probe, None, errors);
         check_field(PROBE, &probe, errors);
         let grace = probe.field("terminationGracePeriodSeconds");
         let successes = probe.field("successThreshold");
@@ -43,30 +44,46 @@ pub(in crate::builtin::pods::pod) fn validate_probes(container: &Field<'_>, erro
     }
 }
 
-/// Validates the lifecycle hooks of one container.
-pub(in crate::builtin::pods::pod) fn validate_lifecycle(container: &Field<'_>, errors: &mut Vec<Error>) {
+/// Validates the lifecycle hooks of one container, whose pod has this grace period.
+pub(in crate::builtin::pods::pod) fn validate_lifecycle(
+    container: &Field<'_>,
+    grace: Option<i64>,
+    errors: &mut Vec<Error>,
+) {
     for name in ["postStart", "preStop"] {
         let hook = container.at(&["lifecycle", name]);
         if hook.is_present() {
-            validate_handler(&hook, &["exec", "httpGet", "sleep", "tcpSocket"], errors);
+            validate_handler(&hook, grace, errors);
         }
     }
 }
 
-fn validate_handler(handler: &Field<'_>, kinds: &[&str], errors: &mut Vec<Error>) {
-    let given = given(handler, kinds);
+/// The handlers of probes and hooks, in the order in which upstream looks for one.
+const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
+
+fn validate_handler(handler: &Field<'_>, grace: Option<i64>, errors: &mut Vec<Error>) {
+    let given = given(handler, &HANDLERS);
     let Some((first, more)) = given.split_first() else {
         errors.push(handler.required("must specify a handler type"));
         return;
     };
     errors.extend(more.iter().map(|one| one.forbidden("may not specify more than 1 handler type")));
-    let kind = kinds.iter().find(|kind| handler.field(kind).is_present());
+    let kind = HANDLERS.iter().find(|kind| handler.field(kind).is_present());
     match kind.copied().unwrap_or_default() {
         "exec" => rules::required(&first.field("command"), errors),
         "grpc" => Check::Port.of(&first.field("port"), errors),
         "httpGet" => check_field(HTTP_GET, first, errors),
         "tcpSocket" => rules::port_or_name(&first.field("port"), errors),
-        _ => Check::Positive.of(&first.field("seconds"), errors),
+        _ => sleep(first, grace, errors),
+    }
+}
+
+/// A hook sleeps no longer than the pod takes to end.
+fn sleep(sleep: &Field<'_>, grace: Option<i64>, errors: &mut Vec<Error>) {
+    let seconds = sleep.field("seconds").number().unwrap_or(0);
+    if let Some(grace) = grace.filter(|grace| seconds < 0 || *grace < seconds) {
+        let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+        errors.push(Error::invalid(&sleep.path, seconds, why));
     }
 }
 

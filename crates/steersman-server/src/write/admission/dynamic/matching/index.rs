@@ -13,32 +13,32 @@ use std::sync::Arc;
 /// two groups have the same plural, so they are found together.
 #[derive(Debug)]
 pub(crate) struct Index<T> {
-    by_plural: HashMap<Box<str>, Found<T>>,
+    by_plural: HashMap<Box<str>, Candidates<T>>,
     /// The configurations that match every resource; used where no other configuration names the plural.
-    others: Found<T>,
+    others: Candidates<T>,
 }
 
 #[derive(Debug)]
-struct Found<T> {
+struct Candidates<T> {
     /// The operations that any of the entries matches.
     operations: Operations,
     /// The entries, in the order in which they were given.
     entries: Vec<Arc<T>>,
 }
 
-impl<T> Default for Found<T> {
-    fn default() -> Found<T> {
-        Found { operations: Operations::default(), entries: Vec::new() }
+impl<T> Default for Candidates<T> {
+    fn default() -> Candidates<T> {
+        Candidates { operations: Operations::default(), entries: Vec::new() }
     }
 }
 
 impl<T> Default for Index<T> {
     fn default() -> Index<T> {
-        Index { by_plural: HashMap::new(), others: Found::default() }
+        Index { by_plural: HashMap::new(), others: Candidates::default() }
     }
 }
 
-impl<T> Found<T> {
+impl<T> Candidates<T> {
     fn push(&mut self, entry: &Arc<T>, operations: Operations) {
         self.operations = self.operations.with(operations);
         // The rules of one configuration are inserted one after the other.
@@ -48,9 +48,9 @@ impl<T> Found<T> {
     }
 }
 
-impl<T> Clone for Found<T> {
-    fn clone(&self) -> Found<T> {
-        Found { operations: self.operations, entries: self.entries.clone() }
+impl<T> Clone for Candidates<T> {
+    fn clone(&self) -> Candidates<T> {
+        Candidates { operations: self.operations, entries: self.entries.clone() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! One rule of a webhook, a policy or a binding: operations on resources.
 
 use crate::write::admission::action::Action;
-use crate::write::admission::subject::Subject;
+use crate::write::admission::admitted_write::AdmittedWrite;
 use steersman_machinery::Value;
 use steersman_machinery::value::str_at;
 
@@ -139,13 +139,13 @@ impl Rule {
     }
 
     /// Whether the rule matches a write, with this group, version and plural as its resource.
-    pub(super) fn is_about(&self, subject: &Subject<'_>, group: &str, version: &str, plural: &str) -> bool {
-        self.groups.has(group) && self.versions.has(version) && self.may_be_about(subject, plural)
+    pub(super) fn is_about(&self, write: &AdmittedWrite<'_>, group: &str, version: &str, plural: &str) -> bool {
+        self.groups.has(group) && self.versions.has(version) && self.may_be_about(write, plural)
     }
 
     /// Whether the rule matches a write, except for the group and the version of its resource.
-    pub(super) fn may_be_about(&self, subject: &Subject<'_>, plural: &str) -> bool {
-        let attributes = &subject.attributes;
+    pub(super) fn may_be_about(&self, write: &AdmittedWrite<'_>, plural: &str) -> bool {
+        let attributes = &write.attributes;
         let is_cluster_wide = attributes.namespace.is_none() || attributes.is_about("", "namespaces");
         let is_in_scope = match self.scope {
             Scope::All => true,
@@ -153,9 +153,9 @@ impl Rule {
             Scope::Namespaced => !is_cluster_wide,
         };
         let subresource = attributes.subresource.unwrap_or_default();
-        self.operations.has(subject.action)
+        self.operations.has(write.action)
             && is_in_scope
             && self.resources.iter().any(|named| named.is(plural, subresource))
-            && (self.names.is_empty() || self.names.iter().any(|name| **name == *subject.name))
+            && (self.names.is_empty() || self.names.iter().any(|name| **name == *write.name))
     }
 }

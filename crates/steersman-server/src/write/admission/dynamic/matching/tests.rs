@@ -60,8 +60,8 @@ async fn found(criteria: &Criteria, write: &Write) -> Result<Option<String>, Str
     operation.attributes =
         ResourceAttributes { namespace: write.namespace, subresource: write.subresource, ..operation.attributes };
     let review = Review::new(write.action, &state, &mut operation, write.old.as_ref());
-    let subject = review.subject(Phase::Mutate, write.new.as_ref()).await.unwrap();
-    let target = criteria.find(&subject).map_err(|failure| failure.status.message.clone())?;
+    let admitted = review.admitted_write(Phase::Mutate, write.new.as_ref()).await.unwrap();
+    let target = criteria.find(&admitted).map_err(|failure| failure.status.message.clone())?;
     Ok(target.map(|served| format!("{}/{}", served.resource.group, served.version().name)))
 }
 

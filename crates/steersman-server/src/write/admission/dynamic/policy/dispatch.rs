@@ -5,11 +5,11 @@
 
 use crate::shared::status::Failure;
 use crate::state::State;
+use crate::write::admission::admitted_write::AdmittedWrite;
 use crate::write::admission::dynamic::matching::Index;
 use crate::write::admission::dynamic::policy::definition::{Binding, Definition, Policy};
 use crate::write::admission::dynamic::policy::params;
 use crate::write::admission::dynamic::policy::registered::Bound;
-use crate::write::admission::subject::Subject;
 use std::sync::Arc;
 use steersman_kinds::catalog::Served;
 use steersman_machinery::Value;
@@ -54,15 +54,15 @@ pub(in crate::write::admission) struct Invocation<'i, P> {
 pub(in crate::write::admission) async fn find<'i, P: Policy>(
     state: &State,
     index: &'i Index<Bound<P>>,
-    subject: &Subject<'_>,
+    write: &AdmittedWrite<'_>,
 ) -> Result<Dispatch<'i, P>, Failure> {
-    let trees = subject.operation.budget.renewed();
+    let trees = write.operation.budget.renewed();
     let mut dispatch = Dispatch { steps: Vec::new(), targets: Vec::new() };
-    for bound in index.find(subject.action, &subject.attributes) {
+    for bound in index.find(write.action, &write.attributes) {
         let policy = &*bound.policy;
         let definition = policy.definition();
         let misconfigured = |binding, why| Step::Misconfigured { policy, binding, why };
-        let target = match definition.criteria.find(subject) {
+        let target = match definition.criteria.find(write) {
             Ok(None) => continue,
             Ok(Some(target)) => target,
             Err(failure) => {
@@ -80,7 +80,7 @@ pub(in crate::write::admission) async fn find<'i, P: Policy>(
         };
         for binding in &bound.bindings {
             let binding = &**binding;
-            match binding.criteria.find(subject) {
+            match binding.criteria.find(write) {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(failure) => {
@@ -89,7 +89,7 @@ pub(in crate::write::admission) async fn find<'i, P: Policy>(
                 }
             }
             let found =
-                params::collect(state, definition, param_resource.as_ref(), binding, subject.operation, &trees).await;
+                params::collect(state, definition, param_resource.as_ref(), binding, write.operation, &trees).await;
             let step = match found {
                 Ok(params) => {
                     let target = dispatch.target(&target);

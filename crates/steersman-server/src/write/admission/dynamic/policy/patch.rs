@@ -1,6 +1,6 @@
 //! The patch that a mutation returns, and its application to an object.
 
-use crate::write::admission::subject::Subject;
+use crate::write::admission::admitted_write::AdmittedWrite;
 use steersman_cel::Value as Cel;
 use steersman_kinds::catalog::Served;
 use steersman_kinds::expressions::{self, OutOfBudget};
@@ -83,11 +83,11 @@ impl Patch {
     /// When it does not apply to this object, or the budget of the request is exceeded.
     pub(in crate::write::admission) fn apply(
         self,
-        subject: &Subject<'_>,
+        write: &AdmittedWrite<'_>,
         target: &Served,
         object: &Value,
     ) -> Result<Patched, Error> {
-        let budget = &subject.operation.budget;
+        let budget = &write.operation.budget;
         let patched = match self {
             Patch::ApplyConfiguration(mut configuration) => {
                 for key in ["apiVersion", "kind"] {
@@ -96,7 +96,7 @@ impl Patch {
                     }
                 }
                 let (any, builtin) = (Schema::default(), Definitions::builtin());
-                let schema = match (subject.is_of_scale(), subject.is_of_other_kind()) {
+                let schema = match (write.is_of_scale(), write.is_of_other_kind()) {
                     (true, _) => builtin.schema("io.k8s.api.autoscaling.v1.Scale").unwrap_or(&any),
                     (false, true) => &any,
                     (false, false) => &target.version().schema,
@@ -123,7 +123,7 @@ impl Patch {
                 return Err(Error::Unfit(format!("error applying patch: {key} was changed: that is not possible")));
             }
         }
-        if subject.is_of_other_kind() || subject.is_of_scale() {
+        if write.is_of_other_kind() || write.is_of_scale() {
             return Ok(Patched::Changed(patched));
         }
         let (strategy, version) = (&target.resource.strategy, target.version());

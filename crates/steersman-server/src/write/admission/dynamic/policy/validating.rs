@@ -104,7 +104,7 @@ impl Validating {
             Matched::No => return Judgement::default(),
             Matched::Failed(why) => return Judgement::of_error(why),
         }
-        inputs.settle(|| self.evaluate(inputs, params)).await
+        inputs.until_answered(|| self.evaluate(inputs, params)).await
     }
 
     fn evaluate(&self, inputs: &Inputs<'_>, params: &Value) -> Judgement {

@@ -1,17 +1,17 @@
 //! One webhook and one write: matching, the call, and its result.
 
 use crate::metrics::{WebhookCall, WebhookOutcome};
+use crate::shared::identity::uid;
 use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
-use crate::shared::uid;
 use crate::state::State;
+use crate::write::admission::admitted_write::{AdmittedWrite, Objects};
 use crate::write::admission::dynamic::condition::{Inputs, Matched, Names};
 use crate::write::admission::dynamic::questions::Questions;
 use crate::write::admission::dynamic::webhook_plugins::request;
 use crate::write::admission::dynamic::webhook_plugins::response::{self, Response};
 use crate::write::admission::dynamic::webhooks::hook::Hook;
 use crate::write::admission::dynamic::webhooks::registered::Kind;
-use crate::write::admission::subject::{Objects, Subject};
 use http::StatusCode;
 use steersman_kinds::catalog::Served;
 use steersman_machinery::{Value, name};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// A write in the form that a webhook expects.
 #[derive(Debug)]
-pub(super) struct Concern<'a> {
+pub(super) struct CallTarget<'a> {
     /// The version of its objects.
     pub(super) target: Served,
     pub(super) objects: Objects<'a>,
@@ -38,29 +38,29 @@ pub(super) enum CallError {
 ///
 /// # Errors
 /// When a namespace does not exist, or a condition cannot be evaluated.
-pub(super) async fn concern<'a>(
+pub(super) async fn target<'a>(
     state: &State,
     kind: Kind,
     hook: &Hook,
-    subject: &Subject<'a>,
-) -> Result<Option<Concern<'a>>, Failure> {
-    let Some(target) = hook.criteria.find(subject)? else { return Ok(None) };
-    let objects = subject.objects(&target).await?;
+    write: &AdmittedWrite<'a>,
+) -> Result<Option<CallTarget<'a>>, Failure> {
+    let Some(target) = hook.criteria.find(write)? else { return Ok(None) };
+    let objects = write.objects(&target).await?;
     if !hook.conditions.is_empty() {
-        let questions = Questions::new(&*state.authorizer, subject.operation.user);
-        let inputs = Inputs::new(subject, &target, &objects, &questions)?;
+        let questions = Questions::new(&*state.authorizer, write.operation.user);
+        let inputs = Inputs::new(write, &target, &objects, &questions)?;
         match hook.conditions.judge(&inputs, &Value::Null, Names::WEBHOOK).await {
             Matched::Yes => {}
             Matched::No => {
-                state.metrics.webhooks.excluded(&hook.name, kind.as_str(), subject.action.as_str());
+                state.metrics.webhooks.excluded(&hook.name, kind.as_str(), write.action.as_str());
                 return Ok(None);
             }
             Matched::Failed(why) => {
-                return Err(Failure::forbidden(&subject.operation.group_resource(), subject.name, &why));
+                return Err(Failure::forbidden(&write.operation.group_resource(), write.name, &why));
             }
         }
     }
-    Ok(Some(Concern { target, objects }))
+    Ok(Some(CallTarget { target, objects }))
 }
 
 /// Calls a webhook.
@@ -71,10 +71,10 @@ pub(super) async fn call(
     state: &State,
     kind: Kind,
     hook: &Hook,
-    subject: &Subject<'_>,
-    concern: &Concern<'_>,
+    write: &AdmittedWrite<'_>,
+    call_target: &CallTarget<'_>,
 ) -> Result<Response, CallError> {
-    if subject.operation.options.is_dry_run && hook.has_side_effects {
+    if write.operation.options.is_dry_run && hook.has_side_effects {
         let why = format!("admission webhook {:?} does not support dry run", hook.name);
         return Err(CallError::Internal(Failure::bad_request(why)));
     }
@@ -86,12 +86,12 @@ pub(super) async fn call(
         return Err(failed(why.to_owned(), bad_request));
     };
     let uid = uid::random();
-    let request = request::encode(version, &uid, subject, &concern.target, &concern.objects);
+    let request = request::encode(version, &uid, write, &call_target.target, &call_target.objects);
     let request =
         request.map_err(|error| failed(format!("could not create admission objects: {error}"), bad_request))?;
     let client = hook.client.as_ref();
     let client = client.map_err(|why| failed(format!("could not get REST client: {why}"), bad_request))?;
-    let timeout = match subject.operation.deadline {
+    let timeout = match write.operation.deadline {
         Some(deadline) => hook.timeout.min(deadline.saturating_duration_since(Instant::now())),
         None => hook.timeout,
     };

@@ -72,18 +72,18 @@ async fn mutate(review: &mut Review<'_, '_>, mut new: Option<&mut Value>) -> Res
 /// Calls one webhook, if it matches the write. Returns the object if the webhook has changed it.
 async fn ask(review: &mut Review<'_, '_>, entry: &Entry, new: Option<&Value>) -> Result<Option<Value>, Failure> {
     let (state, hook, operation) = (review.state, &*entry.hook, review.action.as_str());
-    let subject = review.subject(Phase::Mutate, new).await?;
-    let Some(concern) = call::concern(state, Kind::Mutating, hook, &subject).await? else { return Ok(None) };
+    let write = review.admitted_write(Phase::Mutate, new).await?;
+    let Some(call_target) = call::target(state, Kind::Mutating, hook, &write).await? else { return Ok(None) };
     if review.reinvocation.is_second() && !review.reinvocation.webhooks.is_required(&hook.id) {
         return Ok(None);
     }
     let begun = Instant::now();
     let called = async {
-        let response = call::call(state, Kind::Mutating, hook, &subject, &concern).await?;
+        let response = call::call(state, Kind::Mutating, hook, &write, &call_target).await?;
         let patched = match &response.patch {
             Some(patch) if response.refusal.is_none() => {
-                let object = concern.objects.new.as_deref();
-                let patched = patch::apply(hook, &subject, &concern.target, object, patch).await;
+                let object = call_target.objects.new.as_deref();
+                let patched = patch::apply(hook, &write, &call_target.target, object, patch).await;
                 patched.map_err(CallError::Internal)?
             }
             Some(_) | None => None,

@@ -2,8 +2,8 @@
 //! a client sends.
 
 use crate::shared::status::Failure;
+use crate::write::admission::admitted_write::{self, AdmittedWrite};
 use crate::write::admission::dynamic::webhooks::hook::Hook;
-use crate::write::admission::subject::{self, Subject};
 use steersman_kinds::catalog::Served;
 use steersman_kinds::strategy::DecodeError;
 use steersman_machinery::Value;
@@ -29,7 +29,7 @@ pub(super) struct Patched {
 /// Applies a patch to an object in the version that a webhook expects. `None` if the patch is empty.
 pub(super) async fn apply(
     hook: &Hook,
-    subject: &Subject<'_>,
+    write: &AdmittedWrite<'_>,
     target: &Served,
     object: Option<&Value>,
     patch: &[u8],
@@ -37,7 +37,7 @@ pub(super) async fn apply(
     let name = &hook.name;
     let wrong = |why: String| Failure::internal(format!("admission webhook {name:?} {why}"));
     let too_much = |error: budget::Error| too_much(hook, &error);
-    let budget = &subject.operation.budget;
+    let budget = &write.operation.budget;
     let patch = Patch::parse(patch, budget).map_err(|error| match error {
         json_patch::Error::Budget(error) => too_much(error),
         error => wrong(format!("sent a patch that cannot be read: {error}")),
@@ -45,7 +45,7 @@ pub(super) async fn apply(
     if patch.is_empty() {
         return Ok(None);
     }
-    let (Some(before), Some(new)) = (object, subject.new) else {
+    let (Some(before), Some(new)) = (object, write.new) else {
         return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
     };
     let patched = patch.apply(before, budget).map_err(|error| match error {
@@ -57,15 +57,15 @@ pub(super) async fn apply(
             return Err(wrong(format!("changed {key}: that is not possible")));
         }
     }
-    let (mut after, warning) = read(subject, target, before, patched).map_err(|error| match error {
+    let (mut after, warning) = read(write, target, before, patched).map_err(|error| match error {
         DecodeError::Budget(error) => too_much(error),
         error => wrong(format!("made an object that cannot be read: {error}")),
     })?;
     let is_changed = after != *before;
-    if is_of_own_kind(subject) {
+    if is_of_own_kind(write) {
         target.resource.strategy.default(target.version(), &mut after, budget).map_err(too_much)?;
     }
-    let object = subject.returned(new, target, after).await?;
+    let object = write.returned(new, target, after).await?;
     Ok(Some(Patched { object, is_changed, warning }))
 }
 
@@ -80,14 +80,14 @@ fn too_much(hook: &Hook, error: &budget::Error) -> Failure {
 }
 
 /// Whether the object is of the resource's own kind, and not of a subresource's.
-fn is_of_own_kind(subject: &Subject<'_>) -> bool {
-    !subject.is_of_other_kind() && !subject.is_of_scale()
+fn is_of_own_kind(write: &AdmittedWrite<'_>) -> bool {
+    !write.is_of_other_kind() && !write.is_of_scale()
 }
 
 /// Decodes an object like one that a client sends. Fields that its kind does not have are dropped. Invalid managed
 /// fields are replaced by the previous ones, with a warning.
 fn read(
-    subject: &Subject<'_>,
+    write: &AdmittedWrite<'_>,
     target: &Served,
     before: &Value,
     mut patched: Value,
@@ -101,15 +101,15 @@ fn read(
             ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
         ));
     }
-    let budget = &subject.operation.budget;
+    let budget = &write.operation.budget;
     let keeps = is_same || warning.is_some();
     if keeps {
         remove_at(&mut patched, &MANAGED_FIELDS);
     }
-    let mut object = match is_of_own_kind(subject) {
+    let mut object = match is_of_own_kind(write) {
         true => target.resource.strategy.decode(target.version(), Body::Tree(patched), budget)?.value,
         false => {
-            let kind = subject::kind(target, subject.attributes.subresource).unwrap_or_else(|| target.kind());
+            let kind = admitted_write::kind(target, write.attributes.subresource).unwrap_or_else(|| target.kind());
             match Definitions::builtin().schema_of(&kind) {
                 Some(schema) => decode::from_value(schema, &patched, budget)?.value,
                 None => patched,

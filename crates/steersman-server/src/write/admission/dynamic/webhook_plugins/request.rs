@@ -1,7 +1,7 @@
 //! The AdmissionReview that a webhook is sent.
 
+use crate::write::admission::admitted_write::{AdmittedWrite, Objects};
 use crate::write::admission::dynamic::webhooks::hook::ReviewVersion;
-use crate::write::admission::subject::{Objects, Subject};
 use bytes::Bytes;
 use serde::Serialize;
 use steersman_kinds::catalog::Served;
@@ -29,11 +29,11 @@ struct Request<'a> {
 pub(super) fn encode(
     version: ReviewVersion,
     uid: &str,
-    subject: &Subject<'_>,
+    write: &AdmittedWrite<'_>,
     target: &Served,
     objects: &Objects<'_>,
 ) -> Result<Bytes, serde_json::Error> {
-    let about = subject.request(target);
+    let about = write.request(target);
     let (object, old_object) = (objects.new.as_deref(), objects.old.as_deref());
     let request = Request { uid, about: &about, object, old_object };
     let review = Review { kind: "AdmissionReview", api_version: version.api_version(), request };

@@ -6,7 +6,7 @@ use crate::shared::operation::ResourceAttributes;
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::admission::dynamic::matching;
-use crate::write::admission::dynamic::webhook_plugins::call::{self, CallError, Concern};
+use crate::write::admission::dynamic::webhook_plugins::call::{self, CallError, CallTarget};
 use crate::write::admission::dynamic::webhook_plugins::response::Response;
 use crate::write::admission::dynamic::webhooks::hook::Hook;
 use crate::write::admission::dynamic::webhooks::registered::{Entry, Kind};
@@ -79,18 +79,18 @@ async fn ask<'h>(
     new: Option<&Value>,
 ) -> Result<Vec<(&'h Hook, Result<Response, CallError>)>, Failure> {
     let (state, operation) = (review.state, review.action.as_str());
-    let subject = review.subject(Phase::Validate, new).await?;
+    let write = review.admitted_write(Phase::Validate, new).await?;
     let mut relevant = Vec::new();
     for entry in found {
-        if let Some(concern) = call::concern(state, Kind::Validating, &entry.hook, &subject).await? {
-            relevant.push((&*entry.hook, concern));
+        if let Some(call_target) = call::target(state, Kind::Validating, &entry.hook, &write).await? {
+            relevant.push((&*entry.hook, call_target));
         }
     }
-    call::check_time(subject.operation)?;
-    let subject = &subject;
-    let calls = relevant.iter().map(|(hook, concern): &(&'h Hook, Concern<'_>)| async move {
+    call::check_time(write.operation)?;
+    let write = &write;
+    let calls = relevant.iter().map(|(hook, call_target): &(&'h Hook, CallTarget<'_>)| async move {
         let begun = Instant::now();
-        let answer = call::call(state, Kind::Validating, hook, subject, concern).await;
+        let answer = call::call(state, Kind::Validating, hook, write, call_target).await;
         call::count(state, Kind::Validating, hook, operation, begun, answer.as_ref());
         (*hook, answer)
     });

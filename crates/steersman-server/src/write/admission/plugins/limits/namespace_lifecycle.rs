@@ -7,7 +7,7 @@ use crate::write::admission::plugin::{Action, Phase, Plugin, Review, Unfinished}
 use futures::future::BoxFuture;
 use steersman_machinery::status::Cause;
 use steersman_machinery::{GroupResource, ObjectKey, Value, value};
-use steersman_storage::Guard;
+use steersman_storage::{Guard, GuardChange};
 
 /// The namespaces that the system needs.
 const UNDELETABLE: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -66,7 +66,8 @@ async fn check_namespace(review: &mut Review<'_, '_>, name: &str) -> Result<(), 
     if !found.meta().is_deleting() {
         // The namespace's deletion may begin before the object is stored. The guard then fails the write, and this
         // check runs again.
-        review.operation.guards.push(Guard { resource: namespaces, key, expected: found.revision });
+        let (expected, change) = (Some(found.revision), GuardChange::Nothing);
+        review.operation.guards.push(Guard { resource: namespaces, key, expected, change });
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use steersman_kinds::at_rest;
 use steersman_machinery::pod::totals;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::quota::{self, Amounts, Subject};
+use steersman_machinery::quota::{self, Amounts, CountedObject};
 use steersman_machinery::value::{at, object_at, remove_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::WriteError;
@@ -106,18 +106,18 @@ pub(crate) async fn refund(state: &State, operation: &mut Operation<'_>) {
 }
 
 /// The way in which a write is counted; `None` if it is not.
-fn subject_of<'a>(attributes: &ResourceAttributes<'a>, action: Action) -> Option<Subject<'a>> {
-    let subject = Subject::of(attributes.group, attributes.resource)?;
+fn subject_of<'a>(attributes: &ResourceAttributes<'a>, action: Action) -> Option<CountedObject<'a>> {
+    let subject = CountedObject::of(attributes.group, attributes.resource)?;
     let is_changed_in_place = match subject {
-        Subject::Claim | Subject::Service => true,
-        Subject::Pod => attributes.subresource == Some("resize"),
-        Subject::Object { .. } => false,
+        CountedObject::Claim | CountedObject::Service => true,
+        CountedObject::Pod => attributes.subresource == Some("resize"),
+        CountedObject::Object { .. } => false,
     };
     (action == Action::Create || is_changed_in_place).then_some(subject)
 }
 
 /// The usage that a write adds; zero amounts are left out.
-fn delta(subject: &Subject<'_>, new: &Value, old: Option<&Value>) -> Amounts {
+fn delta(subject: &CountedObject<'_>, new: &Value, old: Option<&Value>) -> Amounts {
     let mut delta = subject.usage(new);
     for (resource, before) in old.map(|old| subject.usage(old)).unwrap_or_default() {
         let now = delta.get(&resource).copied().unwrap_or(Quantity::ZERO);
@@ -129,7 +129,7 @@ fn delta(subject: &Subject<'_>, new: &Value, old: Option<&Value>) -> Amounts {
 
 /// The quotas that count an object, if each of them allows it.
 fn concerned<'q>(
-    subject: &Subject<'_>,
+    subject: &CountedObject<'_>,
     object: &Value,
     quotas: &'q [Value],
     delta: &Amounts,
@@ -265,8 +265,8 @@ mod tests {
         json!({"metadata": {"name": "q", "namespace": "a"}, "status": {"hard": hard, "used": used}})
     }
 
-    fn pods() -> Subject<'static> {
-        Subject::of("", "pods").unwrap()
+    fn pods() -> CountedObject<'static> {
+        CountedObject::of("", "pods").unwrap()
     }
 
     fn pod(cpu: &str) -> Value {

@@ -6,16 +6,16 @@
 
 mod baseline;
 mod checks;
+mod pod_or_template;
 mod policy;
 mod restricted;
-mod subject;
 
 use crate::shared::conversion;
 use crate::shared::operation::ResourceAttributes;
 use crate::shared::status::Failure;
 use crate::write::admission::plugin::{Action, Phase, Plugin, Review, announced_in, name_of};
+use crate::write::admission::plugins::pods::pod_security::pod_or_template::PodOrTemplate;
 use crate::write::admission::plugins::pods::pod_security::policy::{Level, LevelVersion, Policy};
-use crate::write::admission::plugins::pods::pod_security::subject::Subject;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use steersman_machinery::budget;
@@ -41,7 +41,7 @@ impl Plugin for PodSecurity {
         let is_concerned = match (attributes.group, attributes.resource) {
             ("", "namespaces") => is_whole,
             ("", "pods") => matches!(attributes.subresource, None | Some("ephemeralcontainers" | "resize")),
-            _ => is_whole && subject::template_path(attributes).is_some(),
+            _ => is_whole && pod_or_template::template_path(attributes).is_some(),
         };
         phase == Phase::Validate && matches!(action, Action::Create | Action::Update) && is_concerned
     }
@@ -111,7 +111,8 @@ async fn violations_in(review: &Review<'_, '_>, namespace: &str, level: &LevelVe
             Err(error @ budget::Error::Interrupted) => return Err(error.into()),
         }
         let pod = conversion::parse(object)?;
-        let findings = Subject::of(&pod, &[]).map(|subject| checks::evaluate(level, &subject)).unwrap_or_default();
+        let findings =
+            PodOrTemplate::of(&pod, &[]).map(|subject| checks::evaluate(level, &subject)).unwrap_or_default();
         if !findings.is_empty() {
             let reasons: Vec<String> = findings.into_iter().map(|finding| finding.reason).collect();
             by_reason.entry(reasons.join(", ")).or_default().push(&object.key.name);
@@ -148,7 +149,7 @@ async fn of_pod(review: &mut Review<'_, '_>, pod: &Value) -> Result<(), Failure>
     if review.old.is_some_and(|old| !is_significant(pod, old)) {
         return Ok(());
     }
-    let Some(subject) = Subject::of(pod, &[]) else { return Ok(()) };
+    let Some(subject) = PodOrTemplate::of(pod, &[]) else { return Ok(()) };
     review.operation.annotate("pod-security.kubernetes.io/enforce-policy", policy.enforce.to_string());
     let findings = checks::evaluate(&policy.enforce, &subject);
     if !findings.is_empty() {
@@ -161,15 +162,15 @@ async fn of_pod(review: &mut Review<'_, '_>, pod: &Value) -> Result<(), Failure>
 
 async fn of_template(review: &mut Review<'_, '_>, object: &Value) -> Result<(), Failure> {
     let Some(policy) = policy_of(review).await? else { return Ok(()) };
-    let path = subject::template_path(&review.operation.attributes).unwrap_or_default();
-    if let Some(subject) = Subject::of(object, path) {
+    let path = pod_or_template::template_path(&review.operation.attributes).unwrap_or_default();
+    if let Some(subject) = PodOrTemplate::of(object, path) {
         report(review, &policy, &subject);
     }
     Ok(())
 }
 
 /// Warns about violations, and records them for the audit log.
-fn report(review: &mut Review<'_, '_>, policy: &Policy, subject: &Subject<'_>) {
+fn report(review: &mut Review<'_, '_>, policy: &Policy, subject: &PodOrTemplate<'_>) {
     let violations = |level: &LevelVersion| {
         let findings = checks::evaluate(level, subject);
         let text = || format!("would violate PodSecurity \"{level}\": {}", details(&findings));

@@ -24,7 +24,12 @@ pub(super) fn of(service: &Value) -> Vec<Family> {
 
 /// Completes the policy and the families of a Service; `configured` are the families of the server's ranges, the
 /// default one first.
-pub(super) fn settle(configured: &[Family], service: &mut Value, old: Option<&Value>, faults: &mut Vec<Error>) {
+pub(super) fn complete_families(
+    configured: &[Family],
+    service: &mut Value,
+    old: Option<&Value>,
+    faults: &mut Vec<Error>,
+) {
     if kind(service) == "ExternalName" || old.is_some_and(|old| stays_as_preferred(service, old)) {
         return;
     }

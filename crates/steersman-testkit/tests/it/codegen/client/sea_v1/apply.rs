@@ -21,7 +21,7 @@ pub struct Fleet {
     /// Some ships that sail together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<FleetSpec>,
-    /// What became of the fleet.
+    /// The fate of the fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<FleetStatus>,
 }
@@ -103,7 +103,7 @@ pub struct FleetSpec {
     /// Where it is at home.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harbor: Option<String>,
-    /// What it is steered by, as a whole.
+    /// The steering gear, as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orders: Option<BTreeMap<String, String>>,
     /// Where it calls, each once.
@@ -200,7 +200,7 @@ impl FleetStatus {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetSpecShip {
-    /// Who commands it.
+    /// The commander.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub captain: Option<String>,
     /// How many guns it has.

@@ -1,8 +1,8 @@
 //! The checks of the baseline level, which prevents known privilege escalations.
 
 use crate::write::admission::plugins::pods::pod_security::Finding;
-use crate::write::admission::plugins::pods::pod_security::subject::{
-    Subject, containers_text, name, plural, quoted, security, setters,
+use crate::write::admission::plugins::pods::pod_security::pod_or_template::{
+    PodOrTemplate, containers_text, name, plural, quoted, security,
 };
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
@@ -43,21 +43,20 @@ const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.
 const SECCOMP_ANNOTATION: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_ANNOTATION_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 
-pub(super) fn app_armor(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn app_armor(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let is_allowed = |kind: &str| matches!(kind, "Localhost" | "RuntimeDefault");
     let profile = |of: &Value| security(of, &["appArmorProfile", "type"]).and_then(Value::as_str).map(str::to_owned);
     let mut values = BTreeSet::new();
     let mut is_bad =
         |of: &Value| profile(of).filter(|kind| !is_allowed(kind)).map(|kind| values.insert(kind)).is_some();
-    let is_bad_pod = is_bad(subject.spec);
-    let containers = subject.containers_that(&mut is_bad);
+    let setters = subject.setters(&mut is_bad);
     let is_bad_value =
         |value: &str| !value.is_empty() && value != "runtime/default" && !value.starts_with("localhost/");
     let annotations = subject.annotations();
     let annotations = annotations.filter(|(key, value)| key.starts_with(APP_ARMOR_ANNOTATION) && is_bad_value(value));
     let annotations: BTreeSet<String> = annotations.map(|(key, value)| format!("{key}={value:?}")).collect();
     let by_annotations = (!annotations.is_empty()).then(|| plural("annotation", annotations.len()));
-    let setters: Vec<String> = setters(is_bad_pod, &containers).into_iter().chain(by_annotations).collect();
+    let setters: Vec<String> = setters.into_iter().chain(by_annotations).collect();
     if setters.is_empty() {
         return None;
     }
@@ -68,7 +67,7 @@ pub(super) fn app_armor(subject: &Subject<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn capabilities(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn capabilities(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let mut added = BTreeSet::new();
     let containers = subject.containers_that(|container| {
         let all = security(container, &["capabilities", "add"]).and_then(Value::as_array).into_iter().flatten();
@@ -82,7 +81,7 @@ pub(super) fn capabilities(subject: &Subject<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn host_namespaces(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn host_namespaces(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let fields = ["hostNetwork", "hostPID", "hostIPC"];
     let shared = fields.iter().filter(|field| subject.spec.get(**field) == Some(&Value::Bool(true)));
     let shared: Vec<String> = shared.map(|field| format!("{field}=true")).collect();
@@ -90,7 +89,7 @@ pub(super) fn host_namespaces(subject: &Subject<'_>) -> Option<Finding> {
     (!shared.is_empty()).then(finding)
 }
 
-pub(super) fn host_paths(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn host_paths(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let volumes = subject.volumes().filter(|volume| volume.get("hostPath").is_some_and(|path| !path.is_null()));
     let volumes: Vec<&str> = volumes.map(name).collect();
     let finding = || Finding {
@@ -100,7 +99,7 @@ pub(super) fn host_paths(subject: &Subject<'_>) -> Option<Finding> {
     (!volumes.is_empty()).then(finding)
 }
 
-pub(super) fn host_ports(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn host_ports(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let mut taken = BTreeSet::new();
     let containers = subject.containers_that(|container| {
         let ports = at(container, &["ports"]).and_then(Value::as_array).into_iter().flatten();
@@ -116,7 +115,7 @@ pub(super) fn host_ports(subject: &Subject<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn hosts_of_handlers(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn hosts_of_handlers(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     const HANDLERS: [&[&str]; 5] = [
         &["livenessProbe"],
         &["readinessProbe"],
@@ -141,13 +140,13 @@ pub(super) fn hosts_of_handlers(subject: &Subject<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn privileged(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn privileged(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let containers =
         subject.containers_that(|container| security(container, &["privileged"]) == Some(&Value::Bool(true)));
     found(&containers, "privileged", |text| format!("{text} must not set securityContext.privileged=true"))
 }
 
-pub(super) fn proc_mount(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn proc_mount(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let mut kinds = BTreeSet::new();
     let containers = subject.containers_that(|container| {
         let kind = security(container, &["procMount"]).and_then(Value::as_str).filter(|kind| *kind != "Default");
@@ -160,19 +159,19 @@ pub(super) fn proc_mount(subject: &Subject<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn proc_mount_for_users_of_the_host(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn proc_mount_for_users_of_the_host(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     if subject.has_own_users() { None } else { proc_mount(subject) }
 }
 
-pub(super) fn se_linux_1_0(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn se_linux_1_0(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     se_linux(subject, &["", "container_init_t", "container_kvm_t", "container_t"])
 }
 
-pub(super) fn se_linux_1_31(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn se_linux_1_31(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     se_linux(subject, &["", "container_engine_t", "container_init_t", "container_kvm_t", "container_t"])
 }
 
-fn se_linux(subject: &Subject<'_>, allowed: &[&str]) -> Option<Finding> {
+fn se_linux(subject: &PodOrTemplate<'_>, allowed: &[&str]) -> Option<Finding> {
     let (mut types, mut has_user, mut has_role) = (BTreeSet::new(), false, false);
     let mut is_bad = |of: &Value| {
         let Some(options) = security(of, &["seLinuxOptions"]) else { return false };
@@ -185,9 +184,7 @@ fn se_linux(subject: &Subject<'_>, allowed: &[&str]) -> Option<Finding> {
         has_role |= !text("role").is_empty();
         is_bad_type || !text("user").is_empty() || !text("role").is_empty()
     };
-    let is_bad_pod = is_bad(subject.spec);
-    let containers = subject.containers_that(&mut is_bad);
-    let setters = setters(is_bad_pod, &containers)?;
+    let setters = subject.setters(&mut is_bad)?;
     let types: Vec<String> = types.into_iter().collect();
     let types = (!types.is_empty()).then(|| format!("{} {}", plural("type", types.len()), quoted(&types)));
     let user = has_user.then(|| "user may not be set".to_owned());
@@ -199,7 +196,7 @@ fn se_linux(subject: &Subject<'_>, allowed: &[&str]) -> Option<Finding> {
     })
 }
 
-pub(super) fn seccomp(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn seccomp(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let mut values = BTreeSet::new();
     let mut is_bad = |of: &Value| {
         let kind = security(of, &["seccompProfile", "type"]).and_then(Value::as_str);
@@ -208,16 +205,14 @@ pub(super) fn seccomp(subject: &Subject<'_>) -> Option<Finding> {
         values.extend(bad);
         is_bad
     };
-    let is_bad_pod = is_bad(subject.spec);
-    let containers = subject.containers_that(&mut is_bad);
-    let setters = setters(is_bad_pod, &containers)?;
+    let setters = subject.setters(&mut is_bad)?;
     let values: Vec<String> = values.into_iter().collect();
     let detail = format!("{setters} must not set securityContext.seccompProfile.type to {}", quoted(&values));
     Some(Finding { reason: "seccompProfile".to_owned(), detail })
 }
 
 /// The check of annotations, for versions without the field.
-pub(super) fn seccomp_annotations(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn seccomp_annotations(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let names: BTreeSet<&str> = subject.containers().map(name).collect();
     let is_own = |key: &str| {
         key == SECCOMP_ANNOTATION_OF_POD
@@ -242,7 +237,7 @@ pub(super) fn is_seccomp_allowed(kind: &str) -> bool {
     matches!(kind, "Localhost" | "RuntimeDefault")
 }
 
-pub(super) fn sysctls(subject: &Subject<'_>, version: u32) -> Option<Finding> {
+pub(super) fn sysctls(subject: &PodOrTemplate<'_>, version: u32) -> Option<Finding> {
     let is_allowed = |name: &str| SYSCTLS.iter().any(|(allowed, from)| *allowed == name && *from <= version);
     let all = subject.security(&["sysctls"]).and_then(Value::as_array).into_iter().flatten();
     let forbidden: Vec<&str> = all.map(name).filter(|name| !is_allowed(name)).collect();
@@ -250,9 +245,9 @@ pub(super) fn sysctls(subject: &Subject<'_>, version: u32) -> Option<Finding> {
     (!forbidden.is_empty()).then(finding)
 }
 
-pub(super) fn host_process(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn host_process(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let is_bad = |of: &Value| security(of, &["windowsOptions", "hostProcess"]) == Some(&Value::Bool(true));
-    let setters = setters(is_bad(subject.spec), &subject.containers_that(is_bad))?;
+    let setters = subject.setters(is_bad)?;
     let detail = format!("{setters} must not set securityContext.windowsOptions.hostProcess=true");
     Some(Finding { reason: "hostProcess".to_owned(), detail })
 }

@@ -1,12 +1,12 @@
 //! The checks of each level, by version of Kubernetes.
 
 use crate::write::admission::plugins::pods::pod_security::Finding;
+use crate::write::admission::plugins::pods::pod_security::pod_or_template::PodOrTemplate;
 use crate::write::admission::plugins::pods::pod_security::policy::{Level, LevelVersion, Version};
-use crate::write::admission::plugins::pods::pod_security::subject::Subject;
 use crate::write::admission::plugins::pods::pod_security::{baseline, restricted};
 
 /// The finding of a check for a pod; `None`: the pod is allowed.
-type Evaluate = fn(&Subject<'_>) -> Option<Finding>;
+type Evaluate = fn(&PodOrTemplate<'_>) -> Option<Finding>;
 
 /// One check of one level.
 struct Check {
@@ -81,12 +81,12 @@ static CHECKS: [Check; 19] = [
 ];
 
 /// A pod for Windows need not set fields that apply only to Linux.
-fn unless_of_windows(subject: &Subject<'_>, evaluate: Evaluate) -> Option<Finding> {
+fn unless_of_windows(subject: &PodOrTemplate<'_>, evaluate: Evaluate) -> Option<Finding> {
     if subject.is_of_windows() { None } else { evaluate(subject) }
 }
 
 /// In a pod with its own user namespace, root is an unprivileged user on the host.
-fn unless_own_users(subject: &Subject<'_>, evaluate: Evaluate) -> Option<Finding> {
+fn unless_own_users(subject: &PodOrTemplate<'_>, evaluate: Evaluate) -> Option<Finding> {
     if subject.has_own_users() { None } else { evaluate(subject) }
 }
 
@@ -98,7 +98,7 @@ impl Check {
 }
 
 /// The findings of a level for a pod.
-pub(super) fn evaluate(level: &LevelVersion, subject: &Subject<'_>) -> Vec<Finding> {
+pub(super) fn evaluate(level: &LevelVersion, subject: &PodOrTemplate<'_>) -> Vec<Finding> {
     let done = |check: &&Check| check.level <= level.level && check.at(level.version).is_some();
     let replaced: Vec<&str> = CHECKS.iter().filter(done).map(|check| check.replaces).collect();
     let checks = CHECKS.iter().filter(done).filter(|check| !replaced.contains(&check.name));
@@ -113,7 +113,7 @@ mod tests {
 
     #[track_caller]
     fn check(level: Level, version: Version, pod: Value, want: &str) {
-        let subject = Subject::of(&pod, &[]).unwrap();
+        let subject = PodOrTemplate::of(&pod, &[]).unwrap();
         assert_eq!(details(&evaluate(&LevelVersion { level, version }, &subject)), want);
     }
 

@@ -2,8 +2,8 @@
 
 use crate::write::admission::plugins::pods::pod_security::Finding;
 use crate::write::admission::plugins::pods::pod_security::baseline::{found, is_seccomp_allowed};
-use crate::write::admission::plugins::pods::pod_security::subject::{
-    Subject, containers_text, name, plural, quoted, security, setters,
+use crate::write::admission::plugins::pods::pod_security::pod_or_template::{
+    PodOrTemplate, containers_text, name, plural, quoted, security,
 };
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
@@ -45,7 +45,7 @@ const OTHER_VOLUMES: [&str; 21] = [
     "vsphereVolume",
 ];
 
-pub(super) fn privilege_escalation(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn privilege_escalation(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let containers = subject
         .containers_that(|container| security(container, &["allowPrivilegeEscalation"]) != Some(&Value::Bool(false)));
     found(&containers, "allowPrivilegeEscalation != false", |text| {
@@ -53,7 +53,7 @@ pub(super) fn privilege_escalation(subject: &Subject<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn capabilities(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn capabilities(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let list = |container: &Value, field: &str| -> Vec<String> {
         let all = security(container, &["capabilities", field]).and_then(Value::as_array).into_iter().flatten();
         all.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -78,7 +78,7 @@ pub(super) fn capabilities(subject: &Subject<'_>) -> Option<Finding> {
     (!details.is_empty()).then(finding)
 }
 
-pub(super) fn volumes(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn volumes(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let has = |volume: &Value, kind: &str| volume.get(kind).is_some_and(|source| !source.is_null());
     let (mut bad, mut kinds) = (Vec::new(), BTreeSet::new());
     for volume in subject.volumes().filter(|volume| !VOLUMES.iter().any(|kind| has(volume, kind))) {
@@ -95,12 +95,11 @@ pub(super) fn volumes(subject: &Subject<'_>) -> Option<Finding> {
     Some(Finding { reason: "restricted volume types".to_owned(), detail })
 }
 
-pub(super) fn non_root(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn non_root(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let said = |of: &Value| security(of, &["runAsNonRoot"]).and_then(Value::as_bool);
     let by_pod = said(subject.spec);
     let reason = || "runAsNonRoot != true".to_owned();
-    let refusing = subject.containers_that(|container| said(container) == Some(false));
-    if let Some(setters) = setters(by_pod == Some(false), &refusing) {
+    if let Some(setters) = subject.setters(|of| said(of) == Some(false)) {
         let detail = format!("{setters} must not set securityContext.runAsNonRoot=false");
         return Some(Finding { reason: reason(), detail });
     }
@@ -108,13 +107,13 @@ pub(super) fn non_root(subject: &Subject<'_>) -> Option<Finding> {
     found(&silent, &reason(), |text| format!("pod or {text} must set securityContext.runAsNonRoot=true"))
 }
 
-pub(super) fn user(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn user(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     let is_root = |of: &Value| security(of, &["runAsUser"]).and_then(Value::as_i64) == Some(0);
-    let setters = setters(is_root(subject.spec), &subject.containers_that(is_root))?;
+    let setters = subject.setters(is_root)?;
     Some(Finding { reason: "runAsUser=0".to_owned(), detail: format!("{setters} must not set runAsUser=0") })
 }
 
-pub(super) fn seccomp(subject: &Subject<'_>) -> Option<Finding> {
+pub(super) fn seccomp(subject: &PodOrTemplate<'_>) -> Option<Finding> {
     if let Some(finding) = crate::write::admission::plugins::pods::pod_security::baseline::seccomp(subject) {
         return Some(finding);
     }

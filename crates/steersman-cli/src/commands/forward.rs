@@ -1,0 +1,148 @@
+//! `steersman forward`: one address for several servers, for clients that know only one.
+//!
+//! It passes on bytes and knows nothing of TLS or HTTP, so certificates are checked between the client and the server. A connection stays at
+//! its server; the next one goes to the next server that takes connections.
+
+use crate::Failure;
+use crate::args::ForwardOptions;
+use crate::connections::socket;
+use crate::process::open_files;
+use crate::process::signals::Signals;
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
+
+/// The most connections at a time; each takes two sockets.
+const CONNECTIONS_MAX: usize = 8_192;
+/// How long a server may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a server that took no connection is asked last.
+const SHUNNED_FOR: Duration = Duration::from_secs(5);
+/// The pause after a failed accept, as with too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The servers, and whose turn it is.
+#[derive(Debug)]
+struct Servers {
+    next: AtomicUsize,
+    servers: Vec<Server>,
+}
+
+#[derive(Debug)]
+struct Server {
+    address: String,
+    /// When it last took no connection.
+    failed: Mutex<Option<Instant>>,
+}
+
+pub(crate) async fn run(options: ForwardOptions) -> Result<(), Failure> {
+    let listener = TcpListener::bind(options.listen).await.map_err(|error| {
+        Failure::Refused(format!("cannot listen on {}: {error}; choose another --listen", options.listen))
+    })?;
+    let mut signals = Signals::new()?;
+    let address = listener.local_addr().context("the address of the socket is unknown")?;
+    let said = format!("forwarding {address} to {}\n", options.servers.join(", "));
+    // A closed standard output is no reason to fail.
+    let _ = io::stdout().lock().write_all(said.as_bytes());
+    let servers = Arc::new(Servers::new(options.servers));
+    let room = Arc::new(Semaphore::new(open_files::room(2 * CONNECTIONS_MAX).div_ceil(2)));
+    loop {
+        // All arms are cancel-safe. More connections than there is room for wait in the kernel's queue.
+        tokio::select! {
+            _ = signals.next() => return Ok(()),
+            accepted = async {
+                let permit = room.clone().acquire_owned().await;
+                (listener.accept().await, permit)
+            } => match accepted {
+                (Ok((client, _)), permit) => {
+                    let servers = servers.clone();
+                    tokio::spawn(async move {
+                        let _permit = permit;
+                        servers.serve(client).await;
+                    });
+                }
+                (Err(error), _) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
+impl Servers {
+    fn new(addresses: Vec<String>) -> Servers {
+        let server = |address| Server { address, failed: Mutex::new(None) };
+        Servers { next: AtomicUsize::new(0), servers: addresses.into_iter().map(server).collect() }
+    }
+
+    /// Passes on a connection until one side ends it.
+    async fn serve(&self, mut client: TcpStream) {
+        let Some(mut server) = self.connect().await else { return };
+        // Options that the kernel refuses only make a vanished peer stay longer.
+        let _ = socket::configure(&client).and_then(|()| socket::configure(&server));
+        if let Err(error) = copy_bidirectional(&mut client, &mut server).await {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+
+    /// A connection to the next server that takes one; `None` if none does.
+    async fn connect(&self) -> Option<TcpStream> {
+        for server in self.in_order(Instant::now()) {
+            let why = match timeout(CONNECT_TIMEOUT, TcpStream::connect(&server.address)).await {
+                Ok(Ok(stream)) => {
+                    if server.failed.lock().take().is_some() {
+                        tracing::info!(server = server.address, "the server takes connections again");
+                    }
+                    return Some(stream);
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("it does not accept within {} s", CONNECT_TIMEOUT.as_secs()),
+            };
+            if server.failed.lock().replace(Instant::now()).is_none() {
+                tracing::warn!(server = server.address, "the server takes no connections: {why}");
+            }
+        }
+        tracing::error!("no server takes connections: one is refused");
+        None
+    }
+
+    /// All servers, beginning with the one whose turn it is; behind them those that took no connection lately.
+    fn in_order(&self, now: Instant) -> Vec<&Server> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len().max(1);
+        let (late, early) = self.servers.split_at(first);
+        let mut order: Vec<&Server> = early.iter().chain(late).collect();
+        // Stable, so that the turns stay.
+        order.sort_by_key(|server| server.failed.lock().is_some_and(|failed| now < failed + SHUNNED_FOR));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(servers: &Servers, now: Instant) -> Vec<&str> {
+        servers.in_order(now).into_iter().map(|server| &*server.address).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_server_has_its_turn_and_one_that_failed_is_asked_last_for_a_while() {
+        let servers = Servers::new(["a", "b", "c"].map(str::to_owned).to_vec());
+        let now = Instant::now();
+        assert_eq!(order(&servers, now), ["a", "b", "c"]);
+        assert_eq!(order(&servers, now), ["b", "c", "a"]);
+        *servers.servers[2].failed.lock() = Some(now);
+        assert_eq!(order(&servers, now), ["a", "b", "c"]);
+        assert_eq!(order(&servers, now), ["a", "b", "c"]);
+        assert_eq!(order(&servers, now + SHUNNED_FOR), ["b", "c", "a"]);
+        assert_eq!(order(&servers, now + SHUNNED_FOR), ["c", "a", "b"]);
+    }
+}

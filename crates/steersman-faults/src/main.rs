@@ -1,0 +1,195 @@
+//! `cargo xtask faults`: several servers on several members of etcd, broken by seed while clients work, and a check of
+//! everything that the clients saw.
+//!
+//! Nothing that was acknowledged may be lost, every answer must be one that a single server that never fails could have
+//! given, every watch must have every change once and in order, and in the end all members must hold the same. The exit
+//! code is 1 if not, and the processes' logs stay.
+
+mod check;
+mod client;
+mod cluster;
+mod fault;
+mod history;
+mod link;
+mod workload;
+
+use crate::client::Client;
+use crate::cluster::{Cluster, Programs};
+use crate::fault::Kind;
+use crate::history::{History, Outcome};
+use crate::workload::Workload;
+use anyhow::Context as _;
+use clap::Parser;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long the last events of watches may take once everything is mended.
+const SETTLES: Duration = Duration::from_secs(120);
+
+/// How often the members are asked for their hashes.
+const HASH_ATTEMPTS: usize = 20;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask faults")]
+struct Flags {
+    /// Path of the steersman binary
+    #[arg(long)]
+    server: PathBuf,
+    /// Path of the etcd binary
+    #[arg(long)]
+    etcd: PathBuf,
+    /// An empty directory for data and logs
+    #[arg(long)]
+    scratch: PathBuf,
+    /// Seed of the faults; printed, so that a run can be repeated
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The number of faults, one after the other
+    #[arg(long, default_value_t = 1_000)]
+    faults: usize,
+    #[arg(long, default_value_t = 3)]
+    members: usize,
+    #[arg(long, default_value_t = 3)]
+    servers: usize,
+    /// Clients that write and read
+    #[arg(long, default_value_t = 6)]
+    clients: u64,
+    /// Faults of this kind alone
+    #[arg(long)]
+    only: Option<Kind>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // Another crate may have installed one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match run(&Flags::parse()).await {
+        Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
+        Ok(faults) => {
+            println!("\n{} violations:", faults.len());
+            faults.iter().take(50).for_each(|fault| println!("- {fault}"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
+    let seed = flags.seed.unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
+    println!("seed {seed}: {} faults over {} members and {} servers", flags.faults, flags.members, flags.servers);
+    let Flags { server, etcd, scratch, .. } = flags;
+    let programs = Programs { etcd: etcd.clone(), server: server.clone(), scratch: scratch.clone() };
+    std::fs::create_dir_all(scratch)?;
+    let mut cluster = Cluster::start(&programs, flags.members, flags.servers).await?;
+    let client = Client::new(&scratch.join("server-0/pki/ca.crt"), &cluster.addresses)?;
+    let (after, _) = client.list(0).await.context("the first list failed")?;
+    let load = Workload::new(client);
+    let mut clients = workload::start(&load, seed, flags.clients, after);
+
+    let mut random = StdRng::seed_from_u64(seed);
+    let begun = Instant::now();
+    let mut faults = Vec::new();
+    for number in 0..flags.faults {
+        let event = match flags.only {
+            Some(kind) => fault::draw_kind(&mut random, flags.members, flags.servers, kind),
+            None => fault::draw(&mut random, flags.members, flags.servers),
+        };
+        if flags.faults <= 50 || number % 50 == 0 {
+            println!("{:6.1} s  {number}: {event}", begun.elapsed().as_secs_f64());
+        }
+        event.happen(&mut cluster).await.with_context(|| format!("fault {number}: {event}"))?;
+        for process in cluster.servers.iter_mut().chain(&mut cluster.members) {
+            if process.has_ended() {
+                faults.push(format!(
+                    "{} ended by itself during {event}: see {}",
+                    process.name,
+                    process.log().display()
+                ));
+                return Ok(faults);
+            }
+        }
+        sleep(Duration::from_millis(random.random_range(0..1_000))).await;
+    }
+    let broken_for = begun.elapsed();
+
+    load.stop();
+    let mut history = History::default();
+    while let Some(operations) = clients.workers.join_next().await {
+        history.operations.extend(operations?);
+    }
+    while let Some(listings) = clients.listers.join_next().await {
+        history.listings.extend(listings?);
+    }
+    let (_, end) = load.mark_end().await?;
+    let watched = async {
+        while let Some(watches) = clients.watchers.join_next().await {
+            history.watches.extend(watches?);
+        }
+        anyhow::Ok(())
+    };
+    match timeout(SETTLES, watched).await {
+        Ok(watched) => watched?,
+        Err(_) => faults.push(format!("a watch did not reach version {end} within {} s", SETTLES.as_secs())),
+    }
+    for server in 0..flags.servers {
+        let ready = async {
+            while !load.client.is_ready(server).await {
+                sleep(Duration::from_millis(200)).await;
+            }
+        };
+        if timeout(SETTLES, ready).await.is_err() {
+            faults.push(format!("server {server} is not ready after everything was mended"));
+        }
+    }
+    // Servers still renew their Leases, so the members are asked again until they are asked between two writes.
+    let mut hashes = Vec::new();
+    for _ in 0..HASH_ATTEMPTS {
+        hashes = cluster.hashes().await.context("the members' hashes cannot be read")?;
+        if hashes.windows(2).all(|pair| pair[0] == pair[1]) {
+            break;
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+    if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
+        faults.push(format!("the members hold different data: {hashes:?}"));
+    }
+    faults.extend(check::check(&history));
+    report(&history, broken_for, load.n_gone.load(Ordering::SeqCst));
+    if faults.is_empty() {
+        drop(cluster);
+        std::fs::remove_dir_all(scratch)?;
+    }
+    Ok(faults)
+}
+
+fn report(history: &History, took: Duration, n_gone: u64) {
+    let n = |is_counted: fn(&Outcome) -> bool| {
+        history.operations.iter().filter(|operation| is_counted(&operation.outcome)).count()
+    };
+    let unknown = n(|outcome| *outcome == Outcome::Unknown);
+    let refused = n(|outcome| matches!(outcome, Outcome::Conflict | Outcome::Absent));
+    let mut times: Vec<Duration> =
+        history.operations.iter().map(|operation| operation.ended - operation.began).collect();
+    times.sort_unstable();
+    let percentile = |part: usize| times.get(times.len() * part / 1_000).copied().unwrap_or_default().as_secs_f64();
+    let events: usize = history.watches.iter().map(|watch| watch.events.len()).sum();
+    println!(
+        "{:.0} s of faults: {} operations, of which {refused} refused and {unknown} of unknown outcome; of 1,000 operations 990 within {:.2} s, 999 within {:.2} s, the longest {:.1} s; {} lists; \
+         {events} events of {} watches, {n_gone} begun anew",
+        took.as_secs_f64(),
+        history.operations.len(),
+        percentile(990),
+        percentile(999),
+        times.last().copied().unwrap_or_default().as_secs_f64(),
+        history.listings.len(),
+        history.watches.len(),
+    );
+}
