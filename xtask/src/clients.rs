@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::shared::process::{Heard, Running, find_program, now};
+use crate::shared::replicas::Replicas;
 use crate::shared::report::Report;
 use crate::shared::steersman::{Role, Steersman};
 use crate::shared::tally::Tally;
@@ -57,6 +58,13 @@ const SUITES: &[Suite] = &[
         layers: &[Layer::V35],
     },
     Suite {
+        name: "metrics-server",
+        extent: Extent::Whole,
+        lane: Lane::Waits,
+        programs: &["bash", "go", "python3"],
+        layers: &[Layer::V35],
+    },
+    Suite {
         name: "conformance",
         extent: Extent::Whole,
         lane: Lane::Waits,
@@ -95,6 +103,9 @@ pub(crate) struct Options {
     /// Run slow suites too, where none is named
     #[arg(long)]
     long: bool,
+    /// Run them at three servers on three members of etcd, of which one server is killed each minute
+    #[arg(long)]
+    replicas: bool,
     /// Suites to run, by the names of their directories below tests/clients; without a name, all that are not slow
     suites: Vec<String>,
 }
@@ -128,7 +139,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         [] => suite.is_in(extent),
         named => named.iter().any(|name| name == suite.name),
     };
-    let total = test(workspace, Profile::Debug, &mut report, is_asked)?;
+    let etcd = options.replicas.then(|| tools::etcd(workspace)).transpose()?;
+    let total = test(workspace, Profile::Debug, etcd.as_deref(), &mut report, is_asked)?;
     report.print_summary();
     println!("{} passed, {} failed", total.passed, total.failed + report.n_forbidden_skips());
     Ok(report.exit_code())
@@ -141,12 +153,14 @@ pub(crate) fn test_named(
     filter: &str,
     extent: Extent,
 ) -> anyhow::Result<Tally> {
-    test(workspace, Profile::Tested, report, |suite| suite.name.contains(filter) && suite.is_in(extent))
+    test(workspace, Profile::Tested, None, report, |suite| suite.name.contains(filter) && suite.is_in(extent))
 }
 
+/// Runs suites, each with a server of its own, or with several on an etcd.
 fn test(
     workspace: &Workspace,
     profile: Profile,
+    etcd: Option<&Path>,
     report: &mut Report,
     is_asked: impl Fn(&Suite) -> bool,
 ) -> anyhow::Result<Tally> {
@@ -166,10 +180,46 @@ fn test(
         |(suite, _)| suite.name,
         |(suite, layers), said| {
             let mut counted = Tally::default();
-            let outcome = suite.run(workspace, &binary, layers, said, &mut counted);
+            let outcome = suite.run(workspace, &binary, etcd, layers, said, &mut counted);
             (counted, outcome)
         },
     ))
+}
+
+/// The server of a suite, or several.
+enum Serving {
+    Alone(Steersman),
+    Several(Replicas),
+}
+
+impl Serving {
+    fn start(binary: &Path, etcd: Option<&Path>, scratch: &Path) -> anyhow::Result<Serving> {
+        Ok(match etcd {
+            Some(etcd) => Serving::Several(Replicas::start(binary, etcd, scratch, &[])?),
+            None => {
+                let (data, log) = (scratch.join("data"), scratch.join("server.log"));
+                Serving::Alone(Steersman::start(binary, Role::Server, &data, &[], &log)?)
+            }
+        })
+    }
+
+    fn kubeconfig(&self) -> &Path {
+        match self {
+            Serving::Alone(server) => &server.ready.kubeconfig,
+            Serving::Several(servers) => &servers.kubeconfig,
+        }
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        match self {
+            Serving::Alone(server) => {
+                let ended = server.stop()?;
+                anyhow::ensure!(ended.success(), "the server ended with {ended}");
+            }
+            Serving::Several(servers) => println!("{} servers were killed", servers.stop()?),
+        }
+        Ok(())
+    }
 }
 
 // === impl Suite ===
@@ -197,6 +247,7 @@ impl Suite {
         &self,
         workspace: &Workspace,
         binary: &Path,
+        etcd: Option<&Path>,
         layers: &[(String, PathBuf)],
         said: &mut String,
         counted: &mut Tally,
@@ -204,8 +255,7 @@ impl Suite {
         let scratch = workspace.scratch(&format!("clients-{}", self.name))?;
         let home = workspace.tools().join("clients").join(self.name);
         std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
-        let log = scratch.join("server.log");
-        let server = Steersman::start(binary, Role::Server, &scratch.join("data"), &[], &log)?;
+        let server = Serving::start(binary, etcd, &scratch)?;
 
         let directory = workspace.root.join(DIRECTORY).join(self.name);
         let program = directory.join("run");
@@ -214,7 +264,7 @@ impl Suite {
             command.arg(&program);
         }
         command.current_dir(&directory).stdin(Stdio::null());
-        command.env("KUBECONFIG", &server.ready.kubeconfig);
+        command.env("KUBECONFIG", server.kubeconfig());
         command.env("STEERSMAN", binary).env("CLIENT_HOME", &home).env("SCRATCH", &scratch);
         for (name, path) in layers {
             command.env(name, path);
@@ -233,16 +283,10 @@ impl Suite {
             }
         }
         let status = suite.wait()?;
-        let ended = server.stop()?;
-        anyhow::ensure!(
-            counted.failed == 0,
-            "{} facts did not hold; the server's log: {}",
-            counted.failed,
-            log.display()
-        );
-        anyhow::ensure!(status.success(), "the suite ended with {status}; the server's log: {}", log.display());
+        server.stop()?;
+        anyhow::ensure!(counted.failed == 0, "{} facts did not hold; logs: {}", counted.failed, scratch.display());
+        anyhow::ensure!(status.success(), "the suite ended with {status}; logs: {}", scratch.display());
         anyhow::ensure!(counted.passed > 0, "the suite said nothing");
-        anyhow::ensure!(ended.success(), "the server ended with {ended}");
         std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
     }
 }

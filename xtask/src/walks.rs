@@ -18,6 +18,7 @@ use serde::Deserialize;
 use crate::shared::known::{KnownFailures, Outcome};
 use crate::shared::process::find_program;
 use crate::shared::reference::Reference;
+use crate::shared::replicas::Replicas;
 use crate::shared::steersman::{Role, Steersman};
 use crate::shared::tally::Tally;
 use crate::shared::tools;
@@ -65,6 +66,8 @@ enum StoreChoice {
     Etcd,
     /// The same etcd as a real kube-apiserver, which runs beside the server.
     Shared,
+    /// An etcd of three members, with three servers behind one address, of which one is killed each minute.
+    Replicas,
 }
 
 /// The replay of a file: the results of walk.py, and its output.
@@ -90,7 +93,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     let reference = match options.store {
         StoreChoice::Embedded => None,
-        StoreChoice::Etcd => Some(Reference::of_etcd(workspace)?),
+        StoreChoice::Etcd | StoreChoice::Replicas => Some(Reference::of_etcd(workspace)?),
         StoreChoice::Shared => Some(Reference::build(workspace)?),
     };
     anyhow::ensure!(
@@ -248,9 +251,16 @@ impl Replayer<'_> {
         let (tokens_file, data) = (self.workspace.root.join(DIRECTORY).join("tokens.csv"), self.scratch.join("data"));
         let tokens = tokens_file.to_string_lossy();
         let reference = self.stores.reference.as_ref();
+        let tokens_flag = ["--token-auth-file", &*tokens];
+        if let (StoreChoice::Replicas, Some(reference)) = (self.stores.choice, reference) {
+            let replicas = Replicas::start(binary, &reference.etcd, self.scratch, &[&tokens_flag, extra].concat())?;
+            let outcomes = self.replay_files(&replicas.kubeconfig, files, jobs)?;
+            println!("{} servers were killed", replicas.stop()?);
+            return Ok(outcomes);
+        }
         let etcd = reference.map(|reference| reference.start_etcd(self.scratch)).transpose()?;
         let in_etcd: Vec<&str> = etcd.iter().flat_map(|etcd| ["--etcd-servers", &*etcd.url]).collect();
-        let extra = [&["--token-auth-file", &*tokens], &*in_etcd, extra].concat();
+        let extra = [&tokens_flag, &*in_etcd, extra].concat();
         let log = self.scratch.join("server.log");
         let server = Steersman::start(binary, Role::Server, &data, &extra, &log)?;
         let upstream = match (reference, &etcd) {
@@ -261,10 +271,22 @@ impl Replayer<'_> {
         };
         let of_upstream = self.scratch.join("upstream.kubeconfig");
         if let Some(upstream) = &upstream {
-            upstream.kubeconfig(&server.ready.kubeconfig, &of_upstream)?;
+            upstream.kubeconfig(&server.ready, &of_upstream)?;
         }
         let kubeconfig = if self.stores.is_at_upstream { &of_upstream } else { &server.ready.kubeconfig };
+        let outcomes = self.replay_files(kubeconfig, files, jobs);
+        let outcomes = outcomes.with_context(|| format!("the server's log is {}", log.display()))?;
+        let status = server.stop()?;
+        anyhow::ensure!(
+            status.success(),
+            "steersman server ended with {status} after SIGTERM; its log is {}",
+            log.display()
+        );
+        Ok(outcomes)
+    }
 
+    /// Replays `files` where `kubeconfig` leads.
+    fn replay_files(&self, kubeconfig: &Path, files: &[&String], jobs: u8) -> anyhow::Result<Vec<Outcome>> {
         let (alone, together): (Vec<&String>, Vec<&String>) =
             files.iter().partition(|file| ONE_AT_A_TIME.contains(&file.as_str()));
         let mut replays = Vec::new();
@@ -290,19 +312,7 @@ impl Replayer<'_> {
                 *replayed = self.replay(kubeconfig, &file);
             }
         }
-        let outcomes = replays
-            .into_iter()
-            .map(|replay| replay.map(|replay| replay.outcome))
-            .collect::<anyhow::Result<Vec<Outcome>>>()
-            .with_context(|| format!("the server's log is {}", log.display()))?;
-
-        let status = server.stop()?;
-        anyhow::ensure!(
-            status.success(),
-            "steersman server ended with {status} after SIGTERM; its log is {}",
-            log.display()
-        );
-        Ok(outcomes)
+        replays.into_iter().map(|replay| replay.map(|replay| replay.outcome)).collect()
     }
 
     /// Replays a file, and prints the differences in steps that are not known to fail.

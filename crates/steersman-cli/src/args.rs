@@ -33,7 +33,7 @@ pub(crate) use crate::args::store::{
     BackupOptions, CheckOptions, RestoreOptions, SourceOptions, StoreCommand, TargetOptions,
 };
 pub(crate) use crate::args::webhooks::WebhookOptions;
-use crate::commands::run_as;
+use crate::commands::development::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use rustls::pki_types::ServerName;
 use std::ffi::OsString;

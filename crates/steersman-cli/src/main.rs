@@ -13,9 +13,10 @@ mod plane;
 mod process;
 
 use crate::args::{Args, Command};
-use crate::commands::codegen::new;
+use crate::commands::development::codegen::new;
+use crate::commands::development::{codegen, envtest, explain_denied, run_as, webhooks};
 use crate::commands::drop_in::Program;
-use crate::commands::{codegen, envtest, explain_denied, forward, network, run_as, store, up, webhooks};
+use crate::commands::{forward, network, store, up};
 use crate::plane::controllers::Role;
 use crate::process::{logging, memory, signals};
 use clap::Parser;

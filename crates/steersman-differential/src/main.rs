@@ -6,17 +6,12 @@
 
 mod accepted;
 mod answer;
-mod case;
 mod corpus;
 mod difference;
-mod generate;
-mod kind;
-mod mutation;
 mod pairs;
 mod report;
+mod requests;
 mod run;
-mod schema;
-mod seeds;
 mod server;
 mod shared;
 mod shrink;

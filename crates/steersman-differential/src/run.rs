@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use crate::accepted::Accepted;
 use crate::answer::{Answer, has_new_time, is_new_time};
-use crate::case::Case;
 use crate::corpus::{self, Recorded};
 use crate::difference::Difference;
-use crate::kind::{Kind, NAMESPACE, kinds};
 use crate::report::{Finding, Report};
-use crate::schema::Schemas;
-use crate::seeds;
+use crate::requests::case::Case;
+use crate::requests::kind::{Kind, NAMESPACE, kinds};
+use crate::requests::schema::Schemas;
+use crate::requests::seeds;
 use crate::server::{Request, Server};
 use crate::shrink::shrink;
 use crate::{Common, Compare, Replay};

@@ -7,11 +7,11 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
-use crate::case::Case;
-use crate::kind::kinds;
+use crate::requests::case::Case;
+use crate::requests::kind::kinds;
+use crate::requests::schema::Schemas;
+use crate::requests::seeds;
 use crate::run::prepare;
-use crate::schema::Schemas;
-use crate::seeds;
 use crate::server::{Request, Server};
 use crate::{Fill, Same};
 

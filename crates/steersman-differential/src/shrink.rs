@@ -1,7 +1,7 @@
 //! The smallest case that shows a difference.
 
-use crate::case::Case;
 use crate::difference::Difference;
+use crate::requests::case::Case;
 use crate::run::Servers;
 
 /// Leaves out changes and parameters as long as the same difference shows.

@@ -162,7 +162,9 @@ pub trait Scan: Send {
     /// The next entries, in no particular order and about [`SCAN_BYTES`] at a time; none after the last.
     ///
     /// # Errors
-    /// [`Error::Compacted`] when the engine no longer has the state of the revision: begin anew. After an error there is no next part.
+    /// [`Error::Compacted`] when the engine no longer has the state of the revision: begin anew. After that and any
+    /// other error there is no next part, except where the embedded engine finds damaged entries: its [`Error::Read`] names them,
+    /// and the next part goes on after them.
     fn next(&mut self) -> BoxFuture<'_, Result<Vec<Entry>, Error>>;
 }
 

@@ -2,7 +2,7 @@
 
 // The binary is no library: its reader, which needs nothing else of it, is compiled here once more.
 #[expect(dead_code, reason = "only the parser is fuzzed")]
-#[path = "../../../crates/steersman-cli/src/commands/explain_denied/denial.rs"]
+#[path = "../../../crates/steersman-cli/src/commands/development/explain_denied/denial.rs"]
 mod denial;
 
 use denial::{Denial, What};

@@ -1,4 +1,4 @@
-//! A real etcd of one member on loopback.
+//! A real etcd on loopback.
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
@@ -15,25 +15,38 @@ const START_MAX: Duration = Duration::from_secs(30);
 
 /// A running etcd.
 pub(crate) struct Etcd {
-    _running: Running,
+    _members: Vec<Running>,
+    /// The addresses of its members, as `--etcd-servers` takes them.
     pub(crate) url: String,
 }
 
 impl Etcd {
-    /// Starts it with its data and its log in `directory`, and waits until it listens.
-    pub(crate) fn start(program: &Path, directory: &Path) -> anyhow::Result<Etcd> {
-        let (client, peer) = (free_port()?, free_port()?);
-        let (url, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-        let log = directory.join("etcd.log");
-        let log = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let mut etcd = Command::new(program);
-        etcd.arg("--data-dir").arg(directory.join("etcd"));
-        etcd.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-        etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        etcd.args(["--initial-cluster", &format!("default={peer}"), "--unsafe-no-fsync"]).stderr(log);
-        let running = Running::start(&mut etcd)?;
-        until("that etcd listens", START_MAX, || TcpStream::connect(("127.0.0.1", client)).is_ok())?;
-        Ok(Etcd { _running: running, url })
+    /// Starts `n_members` with their data and logs in `directory`, and waits until all of them listen, which they do once there is
+    /// a leader.
+    pub(crate) fn start(program: &Path, directory: &Path, n_members: usize) -> anyhow::Result<Etcd> {
+        let ports = |_| Ok((free_port()?, free_port()?));
+        let ports = (0..n_members).map(ports).collect::<anyhow::Result<Vec<(u16, u16)>>>()?;
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let name = |index: usize| format!("member-{index}");
+        let peers = ports.iter().enumerate().map(|(index, (_, peer))| format!("{}={}", name(index), url(*peer)));
+        let peers = peers.collect::<Vec<String>>().join(",");
+        let mut members = Vec::new();
+        for (index, (client, peer)) in ports.iter().enumerate() {
+            let (client, peer, name) = (url(*client), url(*peer), name(index));
+            let log = directory.join(format!("etcd-{name}.log"));
+            let log = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+            let mut etcd = Command::new(program);
+            etcd.args(["--name", &name, "--data-dir"]).arg(directory.join(format!("etcd-{name}")));
+            etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+            etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+            etcd.args(["--initial-cluster", &peers, "--unsafe-no-fsync"]).stderr(log);
+            members.push(Running::start(&mut etcd)?);
+        }
+        for (client, _) in &ports {
+            until("that etcd listens", START_MAX, || TcpStream::connect(("127.0.0.1", *client)).is_ok())?;
+        }
+        let url = ports.iter().map(|(client, _)| url(*client)).collect::<Vec<String>>().join(",");
+        Ok(Etcd { _members: members, url })
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use crate::shared::etcd::{Etcd, free_port};
 use crate::shared::process::{Running, capture, until};
+use crate::shared::steersman::Ready;
 use crate::shared::tools;
 use crate::shared::workspace::Workspace;
 
@@ -23,7 +24,7 @@ const READY_MAX: Duration = Duration::from_secs(90);
 
 /// The built programs.
 pub(crate) struct Reference {
-    etcd: PathBuf,
+    pub(crate) etcd: PathBuf,
     /// `None` if only etcd was built.
     apiserver: Option<PathBuf>,
 }
@@ -67,7 +68,7 @@ impl Reference {
 
     /// Starts etcd alone, with its data and log in `directory`.
     pub(crate) fn start_etcd(&self, directory: &Path) -> anyhow::Result<Etcd> {
-        Etcd::start(&self.etcd, directory)
+        Etcd::start(&self.etcd, directory, 1)
     }
 
     /// Starts a kube-apiserver on an etcd.
@@ -106,13 +107,8 @@ impl Reference {
 
 impl Upstream {
     /// Waits until it is ready, and writes a kubeconfig out of that of a server with the same certificates.
-    pub(crate) fn kubeconfig(&self, of_other: &Path, path: &Path) -> anyhow::Result<()> {
-        let text = std::fs::read_to_string(of_other).with_context(|| format!("cannot read {}", of_other.display()))?;
-        let lines = text.lines().map(|line| match line.split_once("server: ") {
-            Some((before, _)) => format!("{before}server: {}\n", self.address),
-            None => format!("{line}\n"),
-        });
-        std::fs::write(path, lines.collect::<String>()).with_context(|| format!("cannot write {}", path.display()))?;
+    pub(crate) fn kubeconfig(&self, of_other: &Ready, path: &Path) -> anyhow::Result<()> {
+        of_other.kubeconfig_for(&self.address, path)?;
         let address: SocketAddr = self.address.trim_start_matches("https://").parse().context("no address")?;
         until("that kube-apiserver listens", READY_MAX, || TcpStream::connect(address).is_ok())
     }

@@ -46,6 +46,17 @@ impl Ready {
         let address = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
         Ok(address.with_context(|| format!("no server in {}", path.display()))?.to_owned())
     }
+
+    /// Writes the kubeconfig with another address, of a server with the same certificates.
+    pub(crate) fn kubeconfig_for(&self, address: &str, path: &Path) -> anyhow::Result<()> {
+        let own = &self.kubeconfig;
+        let text = std::fs::read_to_string(own).with_context(|| format!("cannot read {}", own.display()))?;
+        let lines = text.lines().map(|line| match line.split_once("server: ") {
+            Some((before, _)) => format!("{before}server: {address}\n"),
+            None => format!("{line}\n"),
+        });
+        std::fs::write(path, lines.collect::<String>()).with_context(|| format!("cannot write {}", path.display()))
+    }
 }
 
 impl Steersman {
@@ -57,14 +68,27 @@ impl Steersman {
         extra: &[&str],
         log: &Path,
     ) -> anyhow::Result<Steersman> {
+        Steersman::start_at(binary, role, data, "127.0.0.1:0", extra, log)
+    }
+
+    /// Starts `binary` at an address, and waits until it is ready. Its log goes to the end of `log`.
+    pub(crate) fn start_at(
+        binary: &Path,
+        role: Role,
+        data: &Path,
+        listen: &str,
+        extra: &[&str],
+        log: &Path,
+    ) -> anyhow::Result<Steersman> {
         let command_name = match role {
             Role::Server => "server",
             Role::Up => "up",
         };
-        let errors = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let errors = File::options().create(true).append(true).open(log);
+        let errors = errors.with_context(|| format!("cannot create {}", log.display()))?;
         let mut command = Command::new(binary);
         command.arg(command_name).arg("--data-dir").arg(data);
-        command.args(["--listen", "127.0.0.1:0", "--output", "json"]).args(extra).stderr(errors);
+        command.args(["--listen", listen, "--output", "json"]).args(extra).stderr(errors);
         for (name, _) in std::env::vars_os() {
             // The user's own cloud and cluster must not be touched.
             if name.to_string_lossy().starts_with("OS_") || name == "KUBECONFIG" {

@@ -1,7 +1,7 @@
 //! Programs that stand in for those of Kubernetes, by the name under which the binary is called: `kube-apiserver` and `etcd`.
 //!
 //! Programs that start the two and wait for them, above all envtest, find what they expect: the flags, the health
-//! checks, the exit codes. [`crate::commands::envtest`] makes a folder with both names.
+//! checks, the exit codes. [`crate::commands::development::envtest`] makes a folder with both names.
 
 mod api_server;
 mod etcd;

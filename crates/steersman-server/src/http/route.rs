@@ -304,9 +304,7 @@ fn openapi(documents: &Documents, rest: &[&str], request: &Request<'_>) -> Answe
         Some(&"v2") if path.is_empty() => {
             crate::http::documents::openapi::answer_v2(&documents.openapi, &request.parts.headers)
         }
-        Some(&"v3") if path.is_empty() => {
-            Answer::bytes(200, "text/plain; charset=utf-8", documents.openapi.index_beside(&documents.discovered))
-        }
+        Some(&"v3") if path.is_empty() => Answer::bytes(200, "text/plain; charset=utf-8", documents.openapi_index()),
         Some(&"v3") => match documents.openapi.document(&path) {
             Some(document) => {
                 crate::http::documents::openapi::answer_v3(&path, &document, request.query, &request.parts.headers)

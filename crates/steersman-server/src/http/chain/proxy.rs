@@ -91,12 +91,18 @@ pub(super) async fn pass_on(
         Err(error) => return Answer::text(400, format!("{error}\n")),
     };
     *request.headers_mut() = headers;
+    // The other server is not asked for a connection that would have no place here.
+    let mut permit = upgrade.is_some().then(|| state.memory.tunnels.reserve(&payer(user)));
+    if permit.as_mut().is_some_and(|permit| permit.grow_to(1).is_err()) {
+        return Answer::text(503, "too many connections of this user to other servers are open; close some of them\n");
+    }
     let response = match state.remotes.send(&remote, request).await {
         Ok(response) => response,
         Err(error) => return unreached(&remote, &error),
     };
-    match upgrade {
-        Some((protocol, connection)) => upgraded(state, user, (&protocol, connection), response),
+    match upgrade.zip(permit) {
+        Some((_, _)) if is_refusal(response.status()) => streamed(state, response, Some(deadline)),
+        Some(((protocol, connection), permit)) => upgraded(state, (&protocol, connection), permit, response),
         None if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             Answer::text(502, "the backend switched protocols, which nobody asked it for\n")
         }
@@ -132,6 +138,11 @@ fn is_stream(info: &RequestInfo) -> bool {
     info.verb == "watch" || subresource.is_some_and(|subresource| STREAMS.contains(&subresource))
 }
 
+/// Whether the other server has answered a request for an upgrade with an error.
+fn is_refusal(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
+}
+
 fn is_redirect(status: StatusCode, headers: &HeaderMap) -> bool {
     status.is_redirection() && headers.contains_key(LOCATION)
 }
@@ -155,24 +166,17 @@ fn streamed(state: &State, response: Response<Incoming>, deadline: Option<Instan
 /// Connects the client with the other server, if that has upgraded the connection.
 fn upgraded(
     state: &State,
-    user: &Arc<User>,
     (asked, client): (&HeaderValue, OnUpgrade),
+    permit: Reservation,
     mut response: Response<Incoming>,
 ) -> Answer {
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        return match status.is_client_error() || status.is_server_error() {
-            true => streamed(state, response, None),
-            false => Answer::text(503, format!("invalid upgrade response: status code {}\n", status.as_u16())),
-        };
+        return Answer::text(503, format!("invalid upgrade response: status code {}\n", status.as_u16()));
     }
     let given = headers::upgrade(response.headers());
     if !given.is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(asked.as_bytes())) {
         return Answer::text(502, "the backend switched to another protocol than the one that it was asked for\n");
-    }
-    let mut permit = state.memory.tunnels.reserve(&payer(user));
-    if permit.grow_to(1).is_err() {
-        return Answer::text(503, "too many connections of this user to other servers are open; close some of them\n");
     }
     let server = hyper::upgrade::on(&mut response);
     let stopping = state.stopping_token().clone();

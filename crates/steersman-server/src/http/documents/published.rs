@@ -7,7 +7,8 @@ use crate::http::documents::discovery::Discovery;
 use crate::http::documents::openapi::OpenApi;
 use crate::shared::aggregation::discovered::Discovered;
 use arc_swap::ArcSwap;
-use std::sync::Arc;
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
 use steersman_kinds::catalog::Catalog;
 
 /// The documents of one catalog.
@@ -17,6 +18,14 @@ pub(crate) struct Documents {
     pub(crate) openapi: Arc<OpenApi>,
     /// The kinds that other servers serve.
     pub(crate) discovered: Arc<Discovered>,
+    openapi_index: OnceLock<Bytes>,
+}
+
+impl Documents {
+    /// `GET /openapi/v3`: the documents of this server and of the others.
+    pub(crate) fn openapi_index(&self) -> Bytes {
+        self.openapi_index.get_or_init(|| self.openapi.index_beside(&self.discovered)).clone()
+    }
 }
 
 /// Keeps the documents of the catalog that was requested last.
@@ -27,8 +36,10 @@ pub(crate) struct Published {
 impl Published {
     pub(crate) fn new(catalog: Arc<Catalog>) -> Published {
         let (discovery, openapi) = (Discovery::new(catalog.clone()), Arc::new(OpenApi::new(&catalog)));
-        let discovered = Arc::default();
-        Published { latest: ArcSwap::from_pointee(Documents { catalog, discovery, openapi, discovered }) }
+        let (discovered, openapi_index) = (Arc::default(), OnceLock::new());
+        Published {
+            latest: ArcSwap::from_pointee(Documents { catalog, discovery, openapi, discovered, openapi_index }),
+        }
     }
 
     /// The documents of a catalog, and of what other servers serve.
@@ -45,7 +56,7 @@ impl Published {
         let discovery = latest.discovery.after(catalog.clone());
         let (catalog, discovered) = (catalog.clone(), discovered.clone());
         let discovery = discovery.beside(discovered.clone());
-        let next = Arc::new(Documents { catalog, discovery, openapi, discovered });
+        let next = Arc::new(Documents { catalog, discovery, openapi, discovered, openapi_index: OnceLock::new() });
         self.latest.store(next.clone());
         next
     }

@@ -271,7 +271,8 @@ async fn answer(shared: Arc<Shared>, has_certificate: bool, mut request: Request
         tokio::spawn(async move {
             let mut stream = TokioIo::new(upgrade.await.unwrap());
             let mut bytes = [0; 5];
-            stream.read_exact(&mut bytes).await.unwrap();
+            // Clients may open a connection and say nothing.
+            let Ok(_) = stream.read_exact(&mut bytes).await else { return };
             bytes.make_ascii_uppercase();
             stream.write_all(&bytes).await.unwrap();
             stream.shutdown().await.unwrap();
@@ -311,13 +312,17 @@ async fn answer(shared: Arc<Shared>, has_certificate: bool, mut request: Request
             answer.headers_mut().insert("location", "https://elsewhere.example.com/".parse().unwrap());
             answer
         }
-        _ if path.ends_with("/stream") => {
+        _ if path.ends_with("/stream") || path.ends_with("/refused") => {
             let chunks = shared.chunks.lock().unwrap().take().unwrap();
             let frames = futures::stream::unfold((chunks, Notifies(shared)), |(mut chunks, guard)| async move {
                 let chunk = chunks.recv().await?;
                 Some((Ok(Frame::data(chunk)), (chunks, guard)))
             });
-            Response::new(UnsyncBoxBody::new(StreamBody::new(frames)))
+            let mut answer = Response::new(UnsyncBoxBody::new(StreamBody::new(frames)));
+            if path.ends_with("/refused") {
+                *answer.status_mut() = StatusCode::FORBIDDEN;
+            }
+            answer
         }
         _ => {
             let mut answer = whole(StatusCode::CREATED, "application/json", "{\"kind\":\"Thing\"}");

@@ -2,9 +2,9 @@
 
 use crate::requests::aggregation::{FAR, Far};
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
@@ -58,19 +58,7 @@ async fn an_answer_must_begin_and_end_in_time_unless_it_is_a_stream() {
 #[tokio::test]
 async fn an_upgraded_connection_carries_bytes_in_both_directions() {
     let far = Far::registered().await;
-    let (near, client) = tokio::io::duplex(1 << 16);
-    let service = TowerToHyperService::new(far.test.server.service_as(User::master("jane")));
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(near), service);
-    tokio::spawn(connection.with_upgrades());
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(client)).await.unwrap();
-    tokio::spawn(connection.with_upgrades());
-    let request = Request::post(format!("{FAR}/namespaces/default/things/a/upgrade"))
-        .header("host", "localhost")
-        .header("connection", "Upgrade")
-        .header("upgrade", "SPDY/3.1")
-        .body(Empty::<Bytes>::new())
-        .unwrap();
-    let answer = sender.send_request(request).await.unwrap();
+    let answer = ask_to_upgrade(&far, "upgrade").await;
     assert_eq!(
         (answer.status(), &answer.headers()["upgrade"]),
         (StatusCode::SWITCHING_PROTOCOLS, &"SPDY/3.1".parse().unwrap())
@@ -80,6 +68,35 @@ async fn an_upgraded_connection_carries_bytes_in_both_directions() {
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.unwrap();
     assert_eq!(said, b"BYTES");
+}
+
+#[tokio::test]
+async fn the_answer_that_refuses_an_upgrade_must_end_in_time() {
+    let far = Far::registered().await;
+    let answer = ask_to_upgrade(&far, "refused?timeout=200ms").await;
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    let mut body = answer.into_body();
+    far.chunks.try_send("no".into()).unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "no");
+    assert!(body.frame().await.unwrap().is_err());
+    far.dropped().await;
+}
+
+/// Asks for an upgrade of a new connection.
+async fn ask_to_upgrade(far: &Far, subresource: &str) -> Response<Incoming> {
+    let (near, client) = tokio::io::duplex(1 << 16);
+    let service = TowerToHyperService::new(far.test.server.service_as(User::master("jane")));
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(near), service);
+    tokio::spawn(connection.with_upgrades());
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(client)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let request = Request::post(format!("{FAR}/namespaces/default/things/a/{subresource}"))
+        .header("host", "localhost")
+        .header("connection", "Upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    sender.send_request(request).await.unwrap()
 }
 
 #[tokio::test]

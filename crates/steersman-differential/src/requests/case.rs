@@ -5,9 +5,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Map, Value, json};
 
-use crate::kind::Kind;
-use crate::mutation::{Change, Mutation, Path, Step, at, display};
-use crate::schema::Schema;
+use crate::requests::kind::Kind;
+use crate::requests::mutation::{Change, Mutation, Path, Step, at, display};
+use crate::requests::schema::Schema;
 use crate::server::Request;
 
 /// The name of objects that are created, always as a dry run.
@@ -190,7 +190,7 @@ fn subject<'a>(verb: Verb, kind: &Kind<'a>, stored: &Value) -> (Value, Schema<'a
         Verb::Scale => json!({
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
-            "metadata": {"name": kind.name(), "namespace": crate::kind::NAMESPACE},
+            "metadata": {"name": kind.name(), "namespace": crate::requests::kind::NAMESPACE},
             "spec": {"replicas": 2},
         }),
         // A body replaces the parameters, so that it must ask for the dry run itself.

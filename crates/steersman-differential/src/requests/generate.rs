@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Map, Value, json};
 
-use crate::schema::Schema;
+use crate::requests::schema::Schema;
 
 /// Objects deeper than this stay empty.
 const DEPTH_MAX: usize = 4;

@@ -5,7 +5,7 @@
 //! mounts the files and then becomes the command. `/run` usually has no `secrets` and only root may create it, so an
 //! empty file system is mounted there, in which all previous entries are mounted again.
 
-use crate::commands::run_as::command_of;
+use crate::commands::development::run_as::command_of;
 use anyhow::Context as _;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 use std::ffi::OsString;

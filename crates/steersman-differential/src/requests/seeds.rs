@@ -4,14 +4,14 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 const FILES: [(&str, &str); 4] = [
-    ("core.yaml", include_str!("../seeds/core.yaml")),
-    ("workloads.yaml", include_str!("../seeds/workloads.yaml")),
-    ("network-and-storage.yaml", include_str!("../seeds/network-and-storage.yaml")),
-    ("access-and-extension.yaml", include_str!("../seeds/access-and-extension.yaml")),
+    ("core.yaml", include_str!("../../seeds/core.yaml")),
+    ("workloads.yaml", include_str!("../../seeds/workloads.yaml")),
+    ("network-and-storage.yaml", include_str!("../../seeds/network-and-storage.yaml")),
+    ("access-and-extension.yaml", include_str!("../../seeds/access-and-extension.yaml")),
 ];
 
 /// The definition of the custom kind among the seeds.
-const DEFINITIONS: (&str, &str) = ("definitions.yaml", include_str!("../seeds/definitions.yaml"));
+const DEFINITIONS: (&str, &str) = ("definitions.yaml", include_str!("../../seeds/definitions.yaml"));
 
 pub(crate) fn objects() -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();

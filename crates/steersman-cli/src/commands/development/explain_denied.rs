@@ -8,8 +8,8 @@ mod grant;
 
 use crate::Failure;
 use crate::args::ExplainOptions;
-use crate::commands::explain_denied::denial::Denial;
-use crate::commands::explain_denied::grant::Grants;
+use crate::commands::development::explain_denied::denial::Denial;
+use crate::commands::development::explain_denied::grant::Grants;
 use anyhow::Context as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write as _};

@@ -8,7 +8,7 @@ mod samples;
 use crate::Failure;
 use crate::args::WebhooksOptions;
 use crate::commands::cluster;
-use crate::commands::webhooks::samples::{Sample, samples};
+use crate::commands::development::webhooks::samples::{Sample, samples};
 use anyhow::Context as _;
 use http::Request;
 use kube::Client;

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::args::DefinitionsOptions;
 use crate::commands::cluster;
-use crate::commands::codegen::refused;
+use crate::commands::development::codegen::refused;
 use anyhow::Context as _;
 use http::Request;
 use kube::Client;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::schema::{Schema, Schemas};
+use crate::requests::schema::{Schema, Schemas};
 use crate::server::{Request, Server};
 
 /// Where everything in a namespace is.

@@ -11,7 +11,7 @@ pub(crate) mod mount;
 use crate::Failure;
 use crate::args::RunAsOptions;
 use crate::commands::cluster;
-use crate::commands::run_as::files::Files;
+use crate::commands::development::run_as::files::Files;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};

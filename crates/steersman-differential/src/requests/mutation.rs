@@ -5,8 +5,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 
-use crate::generate;
-use crate::schema::Schema;
+use crate::requests::generate;
+use crate::requests::schema::Schema;
 
 /// A field of an object or an item of a list.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! The smallest roles and bindings that allow the refused requests.
 
-use crate::commands::explain_denied::denial::{Denial, What};
+use crate::commands::development::explain_denied::denial::{Denial, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
