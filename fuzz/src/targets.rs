@@ -44,6 +44,7 @@ targets! {
     signing_requests
     store_entry
     store_file
+    stored_values
     strategic
     structural
     times
