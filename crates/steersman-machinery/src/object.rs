@@ -11,6 +11,7 @@ use crate::names::key::ObjectKey;
 use crate::names::revision::Revision;
 use crate::object::header::MetadataPosition;
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use std::borrow::Cow;
 
 pub use crate::object::header::{Header, Meta, OwnerReference};
@@ -87,9 +88,8 @@ impl Draft {
     /// # Errors
     /// When the JSON is not an object with a `metadata` object.
     pub fn new(header: Header, json: Bytes) -> Result<Draft, DecodeError> {
-        let at = metadata_at(&json).ok_or(DecodeError::NoMetadata)?;
-        let is_empty = json[at..].trim_ascii_start().starts_with(b"}");
-        Ok(Draft { header, json, metadata: MetadataPosition { at, is_empty } })
+        let metadata = MetadataPosition::in_json(&json).ok_or(DecodeError::NoMetadata)?;
+        Ok(Draft { header, json, metadata })
     }
 
     /// A draft of a JSON alone, which is parsed for the header.
@@ -106,6 +106,13 @@ impl Draft {
         self.header.write(self.metadata, &mut stored);
         stored.extend_from_slice(&self.json);
         stored.into()
+    }
+}
+
+impl MetadataPosition {
+    fn in_json(json: &[u8]) -> Option<MetadataPosition> {
+        let at = metadata_at(json)?;
+        Some(MetadataPosition { at, is_empty: json[at..].trim_ascii_start().starts_with(b"}") })
     }
 }
 
@@ -186,6 +193,23 @@ impl Object {
         }
         let parsed = Meta::parse(stored).map_err(DecodeError::Header)?;
         stored.get(parsed.json_at..).ok_or(DecodeError::Header(Fault::Cut))
+    }
+
+    /// Checks stored bytes that another program may have written: the header must be one for this JSON, and the JSON readable.
+    ///
+    /// # Errors
+    /// When they are no object.
+    pub fn check(stored: &[u8]) -> Result<(), DecodeError> {
+        let parsed = Meta::parse(stored).map_err(DecodeError::Header)?;
+        let json = stored.get(parsed.json_at..).ok_or(DecodeError::Header(Fault::Cut))?;
+        // The parser does not look into texts that it passes over.
+        let json = std::str::from_utf8(json).map_err(|_| DecodeError::Header(Fault::Malformed))?;
+        serde_json::from_str::<IgnoredAny>(json)?;
+        match MetadataPosition::in_json(json.as_bytes()) {
+            None => Err(DecodeError::NoMetadata),
+            Some(metadata) if metadata != parsed.metadata => Err(DecodeError::Header(Fault::Malformed)),
+            Some(_) => Ok(()),
+        }
     }
 
     /// A copy with another revision: for the event of a deletion, and for watchers whose selection the object leaves.

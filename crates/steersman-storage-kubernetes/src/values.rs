@@ -14,6 +14,7 @@ use steersman_kinds::protobuf::{self, Envelope};
 use steersman_kinds::runtime_config::RuntimeConfig;
 use steersman_kinds::strategy::DecodeError;
 use steersman_kinds::{at_rest, crd};
+use steersman_machinery::budget::{Interrupt, Limits};
 use steersman_machinery::value::remove_at;
 use steersman_machinery::{Budget, Draft, GroupVersion, Object, Value, object};
 use steersman_schema::Edition;
@@ -25,6 +26,8 @@ use steersman_storage::kv::{BoxFuture, Cause, Kv};
 const PROTOBUF: &[u8] = b"k8s\0";
 /// The groups whose objects kube-apiserver stores as JSON although their kinds have a protobuf form.
 const JSON_GROUPS: [&str; 2] = [crd::GROUP, "apiregistration.k8s.io"];
+/// The most that the object of a value may take: the tree of any object that kube-apiserver has accepted fits.
+const LIMITS: Limits = Limits { bytes_max: 128 << 20, items_max: 4_000_000, steps_max: 400_000_000 };
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const INITIALIZERS: &[u8] = b"\"initializers\":{";
 
@@ -176,6 +179,8 @@ impl Values {
             match stored.first() {
                 Some(b'{') => (Written::Json, self.of_json(key, stored)?),
                 Some(_) if Object::json_of(stored).is_ok() => {
+                    // Another program may have cut it, and nothing behind this looks at it again before clients do.
+                    Object::check(stored)?;
                     // In the layout of Steersman custom resources have a header too.
                     if self.layout == Layout::Kubernetes && resource(key) == DEFINITIONS {
                         self.definitions.learn(&serde_json::from_slice(Object::json_of(stored)?)?);
@@ -189,7 +194,7 @@ impl Values {
     }
 
     fn of_protobuf(&self, key: &[u8], stored: &[u8]) -> Result<Draft, ValueError> {
-        let value = protobuf::decode(stored, &Budget::unlimited())?;
+        let value = protobuf::decode(stored, &budget())?;
         match self.built_in.get(resource(key)) {
             Some(built_in) => {
                 let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -256,6 +261,11 @@ fn adopted(resource: &Resource, api_version: &str, kind: &str, body: Body<'_>) -
     Ok(at_rest::draft(resource, adopt(resource, api_version, kind, body)?)?)
 }
 
+/// A budget for one value, since a few bytes of protobuf can stand for a large object, and all readers of the store wait for it.
+fn budget() -> Budget {
+    Budget::new(LIMITS, Interrupt::default())
+}
+
 /// An object of another API server in its stored form here.
 fn adopt(resource: &Resource, api_version: &str, kind: &str, body: Body<'_>) -> Result<Value, ValueError> {
     let is_this = |version: &&Version| {
@@ -266,7 +276,7 @@ fn adopt(resource: &Resource, api_version: &str, kind: &str, body: Body<'_>) -> 
         let (api_version, kind, plural) = (api_version.to_owned(), kind.to_owned(), resource.plural.to_string());
         return Err(ValueError::Version { api_version, kind, plural });
     };
-    let adopted = resource.strategy.adopt(resource, version, body, &Budget::unlimited());
+    let adopted = resource.strategy.adopt(resource, version, body, &budget());
     let mut value = adopted.map_err(|source| ValueError::Decode { kind: kind.to_owned(), source })?;
     remove_at(&mut value, &["metadata", "resourceVersion"]);
     Ok(value)

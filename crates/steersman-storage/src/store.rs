@@ -418,6 +418,21 @@ impl Store {
         }
     }
 
+    /// [`Store::refresh`] for all objects of a resource.
+    ///
+    /// # Errors
+    /// See [`WriteError`]. Objects that are written at the same time are no error: they have the newest form.
+    pub async fn refresh_all(&self, resource: &GroupResource) -> Result<(), WriteError> {
+        let listed = self.list(resource, &Scope::All, At::Latest, Page::ALL)?;
+        for object in &listed.objects {
+            match self.refresh(resource, object).await {
+                Ok(_) | Err(WriteError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads again what could not be read, and writes each that can be read by now as it is, so that it comes to everybody as a change.
     /// Returns how many there were. To be called when an engine may open more than before.
     ///

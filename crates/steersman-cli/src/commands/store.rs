@@ -60,10 +60,10 @@ pub(crate) async fn back_up(options: &BackupOptions) -> Result<ExitCode, Failure
     if options.verify { verify::run(&options.file) } else { backup::run(&options.source, &options.file).await }
 }
 
-/// The name of a stored object for a person.
+/// The name of a stored object for a person. Whoever wrote it may have put anything into it, which a terminal must not obey.
 fn name(key: &[u8]) -> String {
     match locate(key) {
-        Some((resource, key)) => format!("{resource} {key}"),
+        Some((resource, key)) => format!("{resource} {key}").escape_debug().to_string(),
         None => format!("the key {:?}, which is not of an object", String::from_utf8_lossy(key)),
     }
 }

@@ -18,9 +18,11 @@ use steersman_storage::{Store, WriteError};
 /// # Errors
 /// When the data directory has another CA than the store, or the store cannot be read or written.
 pub(crate) async fn find(store: &Store, own: Option<Pair>, dir: &Path, now: Timestamp) -> Result<Pair, Failure> {
-    let (resource, key) = (GroupResource::new("steersman", "certificateauthorities"), ObjectKey::cluster("clients"));
+    let (resource, key) = (resource(), ObjectKey::cluster("clients"));
     loop {
-        let stored = store.get(&resource, &key).await.context("the CA cannot be read from the store")?;
+        let stored = store.get(&resource, &key).await.context(
+            "the CA of the servers cannot be read from the store; if it is encrypted, --encryption-provider-config must have its key",
+        )?;
         if let Some(stored) = stored {
             let ca = read(stored.json())?;
             return match own {
@@ -47,6 +49,10 @@ pub(crate) async fn find(store: &Store, own: Option<Pair>, dir: &Path, now: Time
             Err(error) => return Err(anyhow::Error::new(error).context("the CA cannot be stored").into()),
         }
     }
+}
+
+pub(crate) fn resource() -> GroupResource {
+    GroupResource::new("steersman", "certificateauthorities")
 }
 
 fn read(json: &[u8]) -> Result<Pair, Failure> {

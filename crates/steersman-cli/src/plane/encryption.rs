@@ -2,13 +2,14 @@
 
 use crate::Failure;
 use crate::args::EncryptionOptions;
+use crate::data_dir::shared_ca;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use steersman_server::{Reloads, StorageEncryption};
-use steersman_storage::Store;
 use steersman_storage::kv::Kv;
 use steersman_storage::kv::transformed::Transformed;
+use steersman_storage::{Store, WriteError};
 use steersman_storage_encryption::{Encryption, Reload};
 use steersman_storage_kubernetes as kubernetes;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -70,19 +71,27 @@ impl AtRest {
         let mut read_at: Option<Instant> = None;
         // Whether the store has not taken up yet what may have become readable.
         let mut is_behind = false;
+        // Whether the entries of the servers themselves, which no client can write again, may have another form than a write would give.
+        let mut is_stale = true;
         loop {
             // All arms are cancel-safe.
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.encryption.news() => is_behind = true,
-                _ = look.tick(), if self.is_followed || is_behind => {}
+                _ = look.tick(), if self.is_followed || is_behind || is_stale => {}
             }
             if self.is_followed {
                 let seen = self::stamp(&self.path).await;
                 let is_due = read_at.is_none_or(|read_at| READ_INTERVAL <= read_at.elapsed());
                 if is_due || seen != stamp {
                     (stamp, read_at) = (seen, Some(Instant::now()));
-                    self.reload().await;
+                    is_stale |= self.reload().await == Some(Reload::Exchanged);
+                }
+            }
+            if is_stale {
+                match refresh_own(&store).await {
+                    Ok(()) => is_stale = false,
+                    Err(error) => tracing::warn!(%error, "the CA and the keys of tokens are not written again yet"),
                 }
             }
             if is_behind {
@@ -98,18 +107,32 @@ impl AtRest {
         }
     }
 
-    async fn reload(&self) {
+    /// Reads the file again; `None` if it cannot be used.
+    async fn reload(&self) -> Option<Reload> {
         match self.encryption.reload().await {
-            Ok(Reload::Exchanged) => {
-                tracing::info!(file = %self.path.display(), "the encryption configuration has changed and is in force");
+            Ok(reload) => {
+                if reload == Reload::Exchanged {
+                    tracing::info!(file = %self.path.display(), "the encryption configuration has changed and is in force");
+                }
+                Some(reload)
             }
-            Ok(Reload::Unchanged) => {}
-            Err(error) => tracing::error!(
-                file = %self.path.display(),
-                "the encryption configuration cannot be used, and the one before stays in force: {error}"
-            ),
+            Err(error) => {
+                tracing::error!(
+                    file = %self.path.display(),
+                    "the encryption configuration cannot be used, and the one before stays in force: {error}"
+                );
+                None
+            }
         }
     }
+}
+
+/// Writes the entries that servers on one store share again, as far as they are not encrypted with the first key.
+async fn refresh_own(store: &Store) -> Result<(), WriteError> {
+    for resource in [shared_ca::resource(), steersman_server::authn::stored_keys()] {
+        store.refresh_all(&resource).await?;
+    }
+    Ok(())
 }
 
 async fn stamp(path: &Path) -> Option<Stamp> {

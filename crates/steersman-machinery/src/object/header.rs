@@ -76,7 +76,7 @@ pub(super) struct Parsed {
 }
 
 /// The place in a JSON where a field can be inserted into its metadata.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct MetadataPosition {
     /// The position of the first field.
     pub(super) at: usize,

@@ -37,6 +37,7 @@ pub use crate::access::authn::configuration::{Configuration, ConfigurationError}
 pub use crate::access::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
 pub use crate::access::authn::oidc::{Issuer, Oidc, PrefixedClaim};
 pub use crate::access::authn::request_header::{RequestHeader, TrustedProxies};
+pub use crate::access::authn::service_account::stored_keys::resource as stored_keys;
 pub use crate::access::authn::service_account::{
     DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
 };

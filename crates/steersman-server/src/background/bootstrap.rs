@@ -3,6 +3,7 @@
 //! deletes them.
 
 mod access;
+mod advertised;
 mod lease;
 mod master_leases;
 mod own_service;
@@ -150,8 +151,9 @@ pub(crate) fn keep(state: &Arc<State>, mut found: ServerFacts) -> JoinHandle<()>
                 state.sync().await?;
             }
             found.servers.look(&state, now)?;
-            let mut others = found.servers.addresses(&found.own.key, None, now);
+            let mut others = found.servers.addresses(&state, &found.own.key, None, now);
             others.extend(master_leases::others(&state, &others, found.port)?);
+            advertised::remove(&state, &found.own.key).await?;
             own_service::remove(&state, &lease::leases(), &found.own.key).await?;
             own_service::point_at(&state, &others).await
         };
@@ -168,11 +170,16 @@ async fn keep_service(state: &State, found: &mut ServerFacts) -> Result<(), Fail
     if state.store.is_shared() { found.servers.delete_expired(state, Instant::now()).await } else { Ok(()) }
 }
 
-/// Keeps kube-apiservers on the same store informed of this server.
+/// Tells the other servers on the same store, and kube-apiservers among them, where this one is.
 async fn keep_known(state: &State, found: &ServerFacts) -> Result<(), Failure> {
-    match found.own.advertised {
-        Some(own) if state.store.is_shared() => master_leases::keep(state, own.ip()).await,
-        _ => Ok(()),
+    if !state.store.is_shared() {
+        return Ok(());
+    }
+    let own = found.own.advertised;
+    advertised::keep(state, &found.own.key, own).await?;
+    match own {
+        Some(own) => master_leases::keep(state, own.ip()).await,
+        None => Ok(()),
     }
 }
 
@@ -182,7 +189,7 @@ fn addresses(state: &State, found: &mut ServerFacts) -> Result<Vec<SocketAddr>, 
     if state.store.is_shared() {
         found.servers.look(state, now)?;
     }
-    let mut addresses = found.servers.addresses(&found.own.key, found.own.advertised, now);
+    let mut addresses = found.servers.addresses(state, &found.own.key, found.own.advertised, now);
     if state.store.is_shared() {
         addresses.extend(master_leases::others(state, &addresses, found.port)?);
         addresses.sort_unstable();

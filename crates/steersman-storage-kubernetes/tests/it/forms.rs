@@ -116,9 +116,32 @@ fn a_value_that_is_no_object_is_refused_and_an_encrypted_one_stays() {
         let error = values.convert(key.as_bytes(), &Bytes::from_static(value)).unwrap_err().to_string();
         assert!(error.starts_with(fault), "{error}");
     }
+    let header = own(&pod());
+    for damaged in [
+        header.slice(..header.len() - 5),
+        Bytes::from([&header[..header.len() - 9], b"\xff\xff\xff\xff\"}}}}"].concat()),
+    ] {
+        let refused = values.open(b"/pods/b/a", &damaged).unwrap_err();
+        assert!(matches!(refused, Unopened::Unreadable(_)), "a header does not make it an object: {refused:?}");
+    }
     let sealed = Bytes::from([SEALED, b"aescbc:v1:key:x"].concat());
     assert_eq!(values.open(b"/secrets/a/b", &sealed).unwrap().value, sealed);
     assert_eq!(values.convert(b"/secrets/a/b", &sealed).unwrap(), sealed);
+}
+
+#[test]
+fn a_small_value_that_stands_for_a_very_large_object_is_refused() {
+    let values = values(Layout::Kubernetes);
+    let containers = |n: usize| {
+        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "b"},
+        "spec": {"containers": vec![json!({}); n]}})
+    };
+    let stored = |n: usize| values.seal(b"/pods/b/a", &own(&containers(n))).unwrap();
+    assert!(values.open(b"/pods/b/a", &stored(1_000)).is_ok());
+    let (large, n_bytes) = (stored(200_000), 500_000);
+    assert!(large.len() < n_bytes, "{}", large.len());
+    let refused = values.open(b"/pods/b/a", &large).unwrap_err();
+    assert!(matches!(refused, Unopened::Unreadable(_)), "{refused:?}");
 }
 
 #[tokio::test]

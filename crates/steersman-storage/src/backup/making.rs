@@ -1,7 +1,7 @@
 //! A backup of an engine, made while it is read.
 
 use crate::backup::{Encoder, Header, LeftOut, Totals};
-use crate::kv::{Damaged, Entry, Error, Kv, Scan};
+use crate::kv::{Damaged, Entry, Error, KEY_BYTES_MAX, Kv, Scan, VALUE_BYTES_MAX};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,7 +61,14 @@ impl Backup {
                     let Totals { entries, lost } = encoder.end(&mut out);
                     tracing::info!(revision = %self.revision, entries, lost, "a backup was made");
                 } else {
-                    part.iter().for_each(|entry| encoder.entry(entry, &mut out));
+                    for entry in &part {
+                        match fault(entry) {
+                            None => encoder.entry(entry, &mut out),
+                            Some(lost) => {
+                                self.lost.insert(lost.key.clone(), lost);
+                            }
+                        }
+                    }
                     self.stage = Stage::Entries(encoder);
                 }
             }
@@ -82,6 +89,18 @@ impl Backup {
             }
         }
     }
+}
+
+/// Why an entry cannot be in a backup. Only other programs write such entries into a shared engine.
+fn fault(entry: &Entry) -> Option<Damaged> {
+    let fault = match entry {
+        Entry { key, .. } if KEY_BYTES_MAX < key.len() => "its key is too long",
+        Entry { value, .. } if VALUE_BYTES_MAX < value.len() => "its value is too long",
+        _ => return None,
+    };
+    // A backup has only the beginning of such a key.
+    let key = entry.key.slice(..entry.key.len().min(KEY_BYTES_MAX));
+    Some(Damaged { key, revision: entry.revision, fault: fault.into() })
 }
 
 impl fmt::Debug for Backup {

@@ -17,8 +17,8 @@ use steersman_machinery::Revision;
 use steersman_server::{EVENT_TTL, RuntimeConfig};
 use steersman_storage::backup::{Fault, Header};
 use steersman_storage::disk;
-use steersman_storage::kv::Entry;
 use steersman_storage::kv::transformed::SEALED;
+use steersman_storage::kv::{Entry, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use steersman_storage_etcd::{
     self as etcd, ConnectError, Keys, REGISTRY_PREFIX, STEERSMAN_PREFIX, Snapshot, SnapshotError,
 };
@@ -128,23 +128,30 @@ impl Converted<'_> {
             return None;
         }
         self.n_sealed += usize::from(entry.value.starts_with(SEALED));
-        match self.values.convert(&entry.key, &entry.value) {
-            Ok(value) => Some(Entry { value, ..entry }),
+        let converted = match self.values.convert(&entry.key, &entry.value) {
+            Ok(value) => Entry { value, ..entry },
             // Bytes that are no object make lists of a kube-apiserver fail.
             Err(fault) if self.layout == Layout::Kubernetes => {
-                self.left_out.push(format!("{}: {}", name(&entry.key), crate::chain(&fault)));
-                None
+                let why = format!("because it is no object: {}: {}", name(&entry.key), crate::chain(&fault));
+                self.left_out.push(why);
+                return None;
             }
             // The server names it.
-            Err(_) => Some(entry),
+            Err(_) => entry,
+        };
+        if KEY_BYTES_MAX < converted.key.len() || VALUE_BYTES_MAX < converted.value.len() {
+            let (n_bytes, name) = (converted.value.len(), name(&converted.key));
+            self.left_out.push(format!("because its key or its value of {n_bytes} bytes is too long: {name}"));
+            return None;
         }
+        Some(converted)
     }
 
     /// Sentences for whoever restores.
     fn said(&self) -> String {
         let mut text = String::new();
         for left_out in &self.left_out {
-            text += &format!("not restored, because it is no object: {left_out}\n");
+            text += &format!("not restored, {left_out}\n");
         }
         if 0 < self.n_sealed {
             text += &format!(

@@ -23,8 +23,9 @@ fn report(contents: &Contents, file: &Path) -> String {
         let time = seconds.and_then(|seconds| Timestamp::from_second(i64::try_from(seconds).ok()?).ok());
         let time = time.map_or_else(|| "at an unknown time".to_owned(), |time| time.to_string());
         text += &format!(
-            "{}: format {format}, {engine}, revision {revision}, {n_entries} objects, {time}\n",
-            file.display()
+            "{}: format {format}, {}, revision {revision}, {n_entries} objects, {time}\n",
+            file.display(),
+            engine.escape_debug()
         );
     }
     for lost in lost {

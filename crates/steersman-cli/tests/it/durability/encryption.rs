@@ -1,5 +1,6 @@
 //! Encryption at rest in a real server: what is in its file, and how its keys are rotated.
 
+use crate::durability::etcd::Etcd;
 use crate::support::eventually;
 use crate::support::plane::{Plane, run};
 use http::Request;
@@ -99,6 +100,30 @@ fn a_key_is_rotated_in_a_running_server_by_writing_the_same_again() {
         assert!(!get(&client, "/readyz?verbose").await.contains("kms-providers"), "there is nothing to check");
     });
     plane.stop();
+}
+
+/// No client can write the CA of the servers and the keys of tokens again.
+#[test]
+fn entries_of_the_servers_are_written_again_with_each_new_key() {
+    let scratch = tempfile::tempdir().unwrap();
+    let home = scratch.path();
+    let Some(etcd) = Etcd::start(home) else { return };
+    let keys = [("a", KEY_A), ("b", KEY_B)];
+    let flags = ["--etcd-servers", &etcd.url, "--encryption-provider-config", "encryption.yaml"];
+    let ca = || etcd.value("/registry/steersman/certificateauthorities/clients");
+    Plane::server(home, &flags[..2]).stop();
+    assert!(ca().starts_with(b"{"), "it is plain");
+    for (providers, prefix) in [
+        (format!("[{}, {{identity: {{}}}}]", aescbc(&keys[..1])), "k8s:enc:aescbc:v1:a:"),
+        (format!("[{}]", aescbc(&[keys[1], keys[0]])), "k8s:enc:aescbc:v1:b:"),
+    ] {
+        write(home, &providers);
+        let plane = Plane::server(home, &flags);
+        eventually("it is written again", || ca().starts_with(prefix.as_bytes()).then_some(()));
+        plane.stop();
+    }
+    write(home, &format!("[{}]", aescbc(&keys[1..])));
+    Plane::server(home, &flags).stop();
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Servers whose objects are in a real etcd, the program that `STEERSMAN_ETCD` names.
 
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use serde_json::{Value, json};
 
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::{Plane, run, steersman};
@@ -39,6 +43,19 @@ impl Etcd {
 }
 
 impl Etcd {
+    /// The bytes under a key, by etcd's gateway to HTTP.
+    pub(crate) fn value(&self, key: &str) -> Vec<u8> {
+        let body = json!({"key": STANDARD.encode(key)}).to_string();
+        let host = self.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(host).unwrap();
+        let head = format!("POST /v3/kv/range HTTP/1.0\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        STANDARD.decode(answer["kvs"][0]["value"].as_str().unwrap_or_else(|| panic!("no {key} in {answer}"))).unwrap()
+    }
+
     /// Ends it in an orderly way, and returns its database.
     pub(crate) fn database(self, home: &Path) -> Vec<u8> {
         self.process.signal("TERM");
@@ -172,7 +189,7 @@ fn what_is_encrypted_is_not_in_etcd_and_a_server_that_gets_a_key_later_reads_wha
         let keys: Vec<String> = keys
             .iter()
             .map(|(name, letter)| {
-                let secret = base64::Engine::encode(&STANDARD, letter.to_string().repeat(32));
+                let secret = STANDARD.encode(letter.to_string().repeat(32));
                 format!("{{name: {name}, secret: {secret}}}")
             })
             .collect();

@@ -16,15 +16,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::time as times;
-use steersman_machinery::value::{remove_at, set_at, str_at};
+use steersman_machinery::value::{set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value, name};
 use tokio::task::JoinHandle;
 
 /// The label of the Leases of servers, and its value.
 pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 pub(super) const IDENTITY: &str = "kube-apiserver";
-/// The annotation with the address at which other machines reach the server.
-pub(super) const ADVERTISED: &str = "steersman.dev/advertised-address";
 const SECONDS: u64 = 3600;
 /// The number of digits of an address's digest in the identity.
 const DIGITS: usize = 26;
@@ -108,26 +106,12 @@ impl OwnLease {
                 set_at(lease, &["spec", "holderIdentity"], self.holder.as_str().into());
                 set_at(lease, &["spec", "renewTime"], micros(now).into());
             }
-            self.advertise(lease);
         })
         .await
     }
 
     fn object(&self, now: Timestamp) -> Value {
-        let mut lease = lease(&self.key, &self.host, &self.holder, now);
-        self.advertise(&mut lease);
-        lease
-    }
-
-    fn advertise(&self, lease: &mut Value) {
-        match self.advertised {
-            Some(advertised) => {
-                set_at(lease, &["metadata", "annotations", ADVERTISED], advertised.to_string().into());
-            }
-            None => {
-                remove_at(lease, &["metadata", "annotations", ADVERTISED]);
-            }
-        }
+        lease(&self.key, &self.host, &self.holder, now)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The servers that work on one store, by their Leases.
 //!
-//! A server is live while it renews its Lease. Whether it does is seen by a clock of our own: times that other hosts have
+//! A server is live while it renews its Lease. Its address is beside it ([`advertised`]). Whether it does is seen by a clock of our own: times that other hosts have
 //! written are never compared with ours.
 
-use crate::background::bootstrap::{lease, own_service};
+use crate::background::bootstrap::{advertised, lease};
 use crate::shared::conversion;
 use crate::shared::status::Failure;
 use crate::state::State;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_machinery::value::{at, str_at};
+use steersman_machinery::value::at;
 use steersman_machinery::{Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope, WriteError};
 use tokio::time::Instant;
@@ -52,9 +52,16 @@ impl Servers {
     }
 
     /// The addresses of the live servers, in order. `own` is that of this server, whose own Lease is not asked.
-    pub(super) fn addresses(&self, key: &ObjectKey, own: Option<SocketAddr>, now: Instant) -> Vec<SocketAddr> {
+    pub(super) fn addresses(
+        &self,
+        state: &State,
+        key: &ObjectKey,
+        own: Option<SocketAddr>,
+        now: Instant,
+    ) -> Vec<SocketAddr> {
         let live = self.seen.iter().filter(|(other, seen)| *other != key && now < seen.since + SILENCE_MAX);
-        let mut addresses: Vec<SocketAddr> = live.filter_map(|(_, seen)| advertised(&seen.lease)).chain(own).collect();
+        let addresses = live.filter_map(|(lease, _)| advertised::of(state, lease));
+        let mut addresses: Vec<SocketAddr> = addresses.chain(own).collect();
         addresses.sort_unstable();
         addresses.dedup();
         addresses
@@ -66,9 +73,11 @@ impl Servers {
     /// When the store cannot be written.
     pub(super) async fn delete_expired(&self, state: &State, now: Instant) -> Result<(), Failure> {
         for Seen { lease, since } in self.seen.values() {
-            if now < *since + lasts(&conversion::parse(lease)?) {
+            // One that lasts beyond all time never expires.
+            if since.checked_add(lasts(&conversion::parse(lease)?)).is_none_or(|end| now < end) {
                 continue;
             }
+            advertised::remove(state, &lease.key).await?;
             match state.store.delete(&lease::leases(), &lease.key, lease.revision).await {
                 Ok(_) | Err(WriteError::Conflict { .. }) => {}
                 Err(error) => return Err(Failure::of_write(&error, &lease::leases(), &lease.key.name)),
@@ -76,14 +85,6 @@ impl Servers {
         }
         Ok(())
     }
-}
-
-/// The address at which a server says that others reach it.
-fn advertised(lease: &Object) -> Option<SocketAddr> {
-    let lease = conversion::parse(lease).ok()?;
-    let address: SocketAddr = str_at(&lease, &["metadata", "annotations", lease::ADVERTISED])?.parse().ok()?;
-    // Whoever may write Leases may name any address.
-    own_service::is_reachable(&address.ip()).then_some(address)
 }
 
 fn lasts(lease: &Value) -> Duration {

@@ -40,7 +40,7 @@ struct Known {
     is_under_way: bool,
     /// The number of checks that have failed since the last one that did not.
     n_failures: u32,
-    version: RemoteVersion,
+    version: Arc<RemoteVersion>,
 }
 
 /// The outcome of a check.
@@ -100,11 +100,13 @@ impl Checks {
                     if known.facts != facts {
                         (known.facts, known.due, known.n_failures) = (facts, now, 0);
                     }
-                    known.version.priority = remote.priority;
+                    if known.version.priority != remote.priority {
+                        Arc::make_mut(&mut known.version).priority = remote.priority;
+                    }
                     known.remote = remote;
                 }
                 None => {
-                    let version = unknown(&remote);
+                    let version = Arc::new(stale(&remote));
                     let known = Known { remote, facts, due: now, is_under_way: false, n_failures: 0, version };
                     self.known.insert(known.remote.name.clone(), known);
                 }
@@ -133,7 +135,7 @@ impl Checks {
     fn done(&mut self, checked: Checked) {
         let Some(known) = self.known.get_mut(&checked.name) else { return };
         known.is_under_way = false;
-        known.version = RemoteVersion { priority: known.version.priority, ..checked.version };
+        known.version = Arc::new(RemoteVersion { priority: known.version.priority, ..checked.version });
         if known.facts != checked.facts {
             // Something has changed in the meantime.
             known.due = Instant::now();
@@ -180,12 +182,7 @@ async fn check(state: Arc<State>, remote: Arc<Remote>, facts: Facts) -> Checked 
     Checked { name: remote.name.clone(), facts, is_answering, version }
 }
 
-/// A server that has not been asked yet.
-fn unknown(remote: &Remote) -> RemoteVersion {
-    stale(remote)
-}
-
-/// A server that does not answer. As upstream, the version is listed without resources.
+/// A server that does not answer, or was not asked yet. As upstream, the version is listed without resources.
 fn stale(remote: &Remote) -> RemoteVersion {
     RemoteVersion {
         group: remote.group.clone(),

@@ -77,7 +77,7 @@ pub(super) async fn pass_on(
         return unavailable();
     }
     let connection = parts.extensions.get::<OnUpgrade>().cloned();
-    let upgrade = connection.and_then(|connection| Some((headers::upgrade(&parts.headers)?, connection)));
+    let upgrade = connection.and_then(|connection| Some((headers::stream_upgrade(&parts.headers)?, connection)));
     let sender = Sender { user, source, audit_id: &audit_id, upgrade: upgrade.as_ref().map(|(protocol, _)| protocol) };
     let is_identity = |name: &str| state.authenticator.is_identity_header(name);
     let headers = match headers::of_request(&parts.headers, &sender, is_identity) {
@@ -91,8 +91,8 @@ pub(super) async fn pass_on(
         Err(error) => return Answer::text(400, format!("{error}\n")),
     };
     *request.headers_mut() = headers;
-    // The other server is not asked for a connection that would have no place here.
-    let mut permit = upgrade.is_some().then(|| state.memory.tunnels.reserve(&payer(user)));
+    // A connection that may last is asked for only if it has a place here: each has one to the other server.
+    let mut permit = (upgrade.is_some() || is_stream(info)).then(|| state.memory.tunnels.reserve(&payer(user)));
     if permit.as_mut().is_some_and(|permit| permit.grow_to(1).is_err()) {
         return Answer::text(503, "too many connections of this user to other servers are open; close some of them\n");
     }
@@ -100,9 +100,9 @@ pub(super) async fn pass_on(
         Ok(response) => response,
         Err(error) => return unreached(&remote, &error),
     };
-    match upgrade.zip(permit) {
-        Some((_, _)) if is_refusal(response.status()) => streamed(state, response, Some(deadline)),
-        Some(((protocol, connection), permit)) => upgraded(state, (&protocol, connection), permit, response),
+    match upgrade {
+        Some(_) if is_refusal(response.status()) => streamed(state, response, Some(deadline), permit),
+        Some((protocol, connection)) => upgraded(state, (&protocol, connection), permit, response),
         None if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             Answer::text(502, "the backend switched protocols, which nobody asked it for\n")
         }
@@ -111,7 +111,7 @@ pub(super) async fn pass_on(
         }
         None => {
             let deadline = (!is_stream(info)).then_some(deadline);
-            streamed(state, response, deadline)
+            streamed(state, response, deadline, permit)
         }
     }
 }
@@ -148,7 +148,12 @@ fn is_redirect(status: StatusCode, headers: &HeaderMap) -> bool {
 }
 
 /// The answer of the other server, whose body is passed on as it comes.
-fn streamed(state: &State, response: Response<Incoming>, deadline: Option<Instant>) -> Answer {
+fn streamed(
+    state: &State,
+    response: Response<Incoming>,
+    deadline: Option<Instant>,
+    place: Option<Reservation>,
+) -> Answer {
     let (head, body) = response.into_parts();
     let is_endless = deadline.is_none();
     let body = Passed {
@@ -156,6 +161,7 @@ fn streamed(state: &State, response: Response<Incoming>, deadline: Option<Instan
         deadline: deadline.map(|deadline| Box::pin(sleep_until(deadline))),
         stopping: is_endless.then(|| Box::pin(state.stopping_token().clone().cancelled_owned())),
         permit: None,
+        _place: place,
     };
     let mut answer = Answer::empty(head.status.as_u16());
     *answer.response.headers_mut() = headers::of_answer(head.headers, None);
@@ -167,7 +173,7 @@ fn streamed(state: &State, response: Response<Incoming>, deadline: Option<Instan
 fn upgraded(
     state: &State,
     (asked, client): (&HeaderValue, OnUpgrade),
-    permit: Reservation,
+    permit: Option<Reservation>,
     mut response: Response<Incoming>,
 ) -> Answer {
     let status = response.status();
@@ -189,7 +195,7 @@ fn upgraded(
 }
 
 /// Copies bytes in both directions until either side ends, or the server stops.
-async fn tunnel(client: OnUpgrade, server: OnUpgrade, stopping: CancellationToken, permit: Reservation) {
+async fn tunnel(client: OnUpgrade, server: OnUpgrade, stopping: CancellationToken, permit: Option<Reservation>) {
     let _permit = permit;
     let copy = async {
         let (client, server) = tokio::try_join!(client, server).map_err(std::io::Error::other)?;
@@ -209,6 +215,8 @@ struct Passed {
     /// Ends an answer that has no end of its own.
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     permit: Option<Box<dyn Send>>,
+    /// Its place among the connections that may last.
+    _place: Option<Reservation>,
 }
 
 impl Chunks for Passed {

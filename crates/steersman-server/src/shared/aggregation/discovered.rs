@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The versions of groups that other servers serve, by the name of their APIServices.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Discovered {
-    pub(crate) versions: Vec<RemoteVersion>,
+    pub(crate) versions: Vec<Arc<RemoteVersion>>,
 }
 
 /// A version of a group that another server serves.

@@ -27,6 +27,9 @@ const IMPERSONATION_PREFIX: &str = "impersonate-";
 /// The prefix of a protocol of WebSocket that is a token.
 const TOKEN_PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
+/// The protocols to which clients upgrade connections.
+const STREAM_PROTOCOLS: [&str; 2] = ["SPDY/3.1", "websocket"];
+
 /// Headers of one connection, beside those that its header `Connection` names.
 const OF_A_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
@@ -137,6 +140,15 @@ pub(crate) fn of_answer(mut headers: HeaderMap, upgrade: Option<HeaderValue>) ->
         headers.insert(UPGRADE, protocol);
     }
     headers
+}
+
+/// The protocol that a request upgrades its connection to, if it is one of those that API servers speak. Over another one, such as HTTP/2,
+/// a client could send requests of its own on the connection of the front proxy.
+pub(crate) fn stream_upgrade(request: &HeaderMap) -> Option<HeaderValue> {
+    let is_known = |name: &HeaderValue| {
+        STREAM_PROTOCOLS.iter().any(|known| name.as_bytes().eq_ignore_ascii_case(known.as_bytes()))
+    };
+    upgrade(request).filter(is_known)
 }
 
 /// The protocol that a request or an answer upgrades its connection to.

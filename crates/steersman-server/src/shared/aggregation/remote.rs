@@ -2,6 +2,7 @@
 
 use crate::shared::conversion;
 use crate::shared::identity::digest_cache::{Digest, digest};
+use serde_json::json;
 use std::fmt;
 use steersman_kinds::crd::ca_bundle;
 use steersman_machinery::value::{at, str_at};
@@ -23,8 +24,8 @@ pub(crate) struct Remote {
     pub(crate) priority: (i64, i64),
     /// Whether the condition `Available` is true.
     pub(crate) is_available: bool,
-    /// The digest of the spec.
-    pub(crate) spec: Digest,
+    /// The digest of what its owner writes: the spec, the labels and the annotations.
+    pub(crate) written: Digest,
 }
 
 /// The Service that an APIService leads to.
@@ -76,7 +77,7 @@ impl Remote {
             verification,
             priority: (number("groupPriorityMinimum"), number("versionPriority")),
             is_available,
-            spec: digest(spec.to_string()),
+            written: digest(json!([spec, tree["metadata"]["labels"], tree["metadata"]["annotations"]]).to_string()),
         })
     }
 

@@ -287,19 +287,29 @@ async fn the_endpoints_of_the_server_are_all_that_live() {
     // An orderly end takes effect at once.
     second.server.stop().await;
     assert_eq!(endpoints().await, ["192.0.2.1"]);
-    // The Lease of a server that is gone is not renewed.
-    let lease = json!({
-        "metadata": {
-            "name": "apiserver-third", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"},
-            "annotations": {"steersman.dev/advertised-address": "192.0.2.3:6443"},
-        },
-        "spec": {"holderIdentity": "third", "leaseDurationSeconds": 3600, "renewTime": "2020-01-01T00:00:00.000000Z"},
-    });
-    first.http().post(LEASES, &lease).await.ok();
+    // The Lease of a server that is gone is not renewed, and its address stays.
+    let store = store(&kv).await;
+    let entry = async |name: &str, address: &str| {
+        let lease = json!({
+            "metadata": {"name": name, "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+            "spec": {"holderIdentity": "x", "leaseDurationSeconds": 3600, "renewTime": "2020-01-01T00:00:00.000000Z"},
+        });
+        first.http().post(LEASES, &lease).await.ok();
+        let entry = json!({"metadata": {"name": name}, "address": address});
+        let (resource, key) = (GroupResource::new("steersman", "serveraddresses"), ObjectKey::cluster(name));
+        store.create(&resource, &key, entry.to_string().into()).await.unwrap();
+    };
+    entry("apiserver-third", "192.0.2.3:6443").await;
     // Nobody can be sent to an address that only the sender's own machine has.
-    let mut liar = lease.clone();
-    liar["metadata"]["name"] = json!("apiserver-liar");
-    liar["metadata"]["annotations"]["steersman.dev/advertised-address"] = json!("169.254.169.254:80");
+    entry("apiserver-local", "169.254.169.254:80").await;
+    // Whoever may write Leases cannot say where the API is, and cannot stop the servers with a time beyond all times.
+    let liar = json!({
+        "metadata": {
+            "name": "apiserver-liar", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"},
+            "annotations": {"steersman.dev/advertised-address": "192.0.2.66:1"},
+        },
+        "spec": {"holderIdentity": "liar", "leaseDurationSeconds": i32::MAX},
+    });
     first.http().post(LEASES, &liar).await.ok();
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(endpoints().await, ["192.0.2.1", "192.0.2.3"]);

@@ -48,7 +48,8 @@ pub(super) fn read(store: &Store) -> Result<Vec<StoredKey>, ReadError> {
     Ok(listed.objects.iter().filter_map(|object| stored_key(object)).collect())
 }
 
-pub(super) fn resource() -> GroupResource {
+/// The resource of the keys in a store that several servers share.
+pub fn resource() -> GroupResource {
     GroupResource::new("steersman", "serviceaccountkeys")
 }
 

@@ -27,7 +27,7 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The facts in the store on which a check is based.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Facts {
-    spec: Digest,
+    written: Digest,
     service: Option<Revision>,
     slices: Vec<Revision>,
 }
@@ -51,7 +51,7 @@ impl Facts {
     pub(super) fn of(state: &State, remote: &Remote) -> Result<Facts, Failure> {
         let service = state.store.get_cached(&services(), &key(&remote.service)).map(|service| service.revision);
         let slices = slices_of(state, &remote.service)?.iter().map(|slice| slice.revision).collect();
-        Ok(Facts { spec: remote.spec, service, slices })
+        Ok(Facts { written: remote.written, service, slices })
     }
 }
 

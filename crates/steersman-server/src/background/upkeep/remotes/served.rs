@@ -15,6 +15,9 @@ use steersman_machinery::value::{at, str_at};
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of a document. It is kept, and a part of what all clients read.
 const BYTES_MAX: usize = 1 << 20;
+/// The most values of a discovery document that is about one version, from fields of resources to verbs: those of about 300 resources. It
+/// becomes a part of what all clients read.
+const VALUES_MAX: usize = 20_000;
 /// The aggregated document, in this version or in the one before, which have the same form.
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
@@ -30,7 +33,7 @@ pub(super) async fn fetch(state: &State, remote: &Remote) -> Option<RemoteVersio
         Some(entry) => entry,
         None => {
             let answer = ask(&remote.path(), "application/json", &user).await?;
-            classic(&serde_json::from_slice(&answer.body).ok()?, remote)
+            classic(&bounded(serde_json::from_slice(&answer.body).ok()?, remote)?, remote)
         }
     };
     let entry = well_formed(&entry, remote)?;
@@ -86,6 +89,27 @@ fn well_formed(entry: &Value, remote: &Remote) -> Option<Value> {
     Some(json!({"version": remote.version, "resources": resources, "freshness": "Current"}))
 }
 
+/// A document about one version; `None` if it is too large. A short text can stand for many times its size in memory.
+fn bounded(document: Value, remote: &Remote) -> Option<Value> {
+    if VALUES_MAX < count(&document) {
+        tracing::warn!(
+            name = remote.name,
+            "the server behind an APIService lists more than {VALUES_MAX} values in its discovery: it is listed without resources"
+        );
+        return None;
+    }
+    Some(document)
+}
+
+/// The number of values in a document.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(list) => list.iter().map(count).sum(),
+        Value::Object(fields) => fields.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
 /// A text, empty if it is absent; `None` if it is something else.
 fn text<'v>(value: &'v Value, field: &str) -> Option<&'v str> {
     match value.get(field) {
@@ -117,13 +141,13 @@ fn aggregated(answer: &Fetched, remote: &Remote) -> Option<Value> {
         return None;
     }
     let document: Value = serde_json::from_slice(&answer.body).ok()?;
-    let items = |value: &Value, field: &str| at(value, &[field]).and_then(Value::as_array).cloned().unwrap_or_default();
-    let groups = items(&document, "items").into_iter();
-    let mut groups = groups.filter(|group| str_at(group, &["metadata", "name"]) == Some(&remote.group));
+    let mut groups =
+        items(&document, "items").filter(|group| str_at(group, &["metadata", "name"]) == Some(&remote.group));
     let found = groups
-        .find_map(|group| items(&group, "versions").into_iter().find(|version| version["version"] == *remote.version));
+        .find_map(|group| items(group, "versions").find(|version| version["version"] == *remote.version))
+        .cloned();
     // A server may answer without having the version.
-    let mut entry = found.unwrap_or_else(|| json!({"version": remote.version}));
+    let mut entry = bounded(found.unwrap_or_else(|| json!({"version": remote.version})), remote)?;
     let resources = entry.get_mut("resources").and_then(Value::as_array_mut).into_iter().flatten();
     for resource in resources {
         // Some clients (client-go 0.26.0 to 0.26.3) panic where it is missing.
@@ -135,6 +159,10 @@ fn aggregated(answer: &Fetched, remote: &Remote) -> Option<Value> {
     let entry_fields = entry.as_object_mut()?;
     entry_fields.insert("freshness".to_owned(), "Current".into());
     Some(entry)
+}
+
+fn items<'v>(value: &'v Value, field: &'static str) -> impl Iterator<Item = &'v Value> {
+    at(value, &[field]).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn set_kind_if_missing(resource: &mut Value) {
@@ -208,7 +236,7 @@ mod tests {
             verification: Verification::Skipped,
             priority: (1000, 15),
             is_available: true,
-            spec: [0; 32],
+            written: [0; 32],
         }
     }
 
@@ -246,6 +274,19 @@ mod tests {
             let found = well_formed(&entry, &remote());
             assert!(found.is_none(), "{pointer}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_document_of_very_many_values_is_none() {
+        let parts = |n: usize| json!({"resources": [{"name": "hats", "subresources": vec![json!({}); n]}]});
+        assert!(bounded(parts(1_000), &remote()).is_some());
+        assert!(bounded(parts(VALUES_MAX), &remote()).is_none());
+        let body = json!({"items": [{"metadata": {"name": "a.example.com"}, "versions": [
+            {"version": "v1", "resources": vec![json!({}); VALUES_MAX]},
+        ]}]});
+        let content_type = "application/json;as=APIGroupDiscoveryList".to_owned();
+        let answer = Fetched { status: http::StatusCode::OK, content_type, body: body.to_string().into() };
+        assert!(aggregated(&answer, &remote()).is_none());
     }
 
     #[test]

@@ -222,7 +222,7 @@ pub(super) fn root_paths(catalog: &Catalog, discovered: &Discovered, others: &[&
             name => format!("/apis/{name}/{version}"),
         }));
     }
-    for RemoteVersion { group, version, .. } in &discovered.versions {
+    for RemoteVersion { group, version, .. } in discovered.versions.iter().map(|version| &**version) {
         paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
     }
     render(&RootPaths { paths })

@@ -38,7 +38,8 @@ struct Owner {
 pub(crate) async fn run(state: &State) -> Result<(), Failure> {
     let services = list(state, &GroupResource::new("", "services"), At::Latest)?;
     let at = At::Exact(services.revision);
-    let services: Vec<Value> = services.objects.iter().map(|one| conversion::parse(one)).collect::<Result<_, _>>()?;
+    let n_services = services.objects.len();
+    let services = readable(&services.objects);
     let stored = match list(state, &addresses::resource(), at) {
         Ok(stored) => stored.objects,
         Err(failure) if failure.code() == 410 => {
@@ -55,7 +56,7 @@ pub(crate) async fn run(state: &State) -> Result<(), Failure> {
         }
         Err(failure) => return Err(failure),
     };
-    let is_complete = is_complete(state);
+    let is_complete = services.len() == n_services && is_complete(state);
     repair_addresses(state, &services, stored, is_complete).await?;
     repair_node_ports(state, &services, ports, is_complete).await
 }
@@ -66,8 +67,12 @@ pub(crate) async fn run(state: &State) -> Result<(), Failure> {
 /// When the store cannot be read.
 pub(super) fn node_ports_of_services(state: &State) -> Result<NodePorts, Failure> {
     let services = list(state, &GroupResource::new("", "services"), At::Latest)?.objects;
-    let services: Vec<Value> = services.iter().map(|one| conversion::parse(one)).collect::<Result<_, _>>()?;
-    Ok(services.iter().flat_map(allocator::node_ports).collect())
+    Ok(readable(&services).iter().flat_map(allocator::node_ports).collect())
+}
+
+/// The objects that can be read. One that cannot must not keep a server from its start, nor others from their ports.
+fn readable(objects: &[Arc<Object>]) -> Vec<Value> {
+    objects.iter().filter_map(|object| conversion::parse(object).ok()).collect()
 }
 
 /// Whether all Services can be read. Otherwise nothing may be freed: an address or a port may be that of one that cannot, such

@@ -1,0 +1,70 @@
+//! The addresses at which other machines reach the servers of one store: an entry for each server, beside its Lease.
+//!
+//! They are entries of the store and not objects of the API: whoever may write Leases must not say where clients find the API. Their
+//! group has no dot, so that no definition can have it.
+
+use crate::background::bootstrap::own_service;
+use crate::shared::conversion;
+use crate::shared::status::Failure;
+use crate::state::State;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use steersman_machinery::value::str_at;
+use steersman_machinery::{GroupResource, Object, ObjectKey};
+use steersman_storage::WriteError;
+
+pub(super) fn resource() -> GroupResource {
+    GroupResource::new("steersman", "serveraddresses")
+}
+
+/// The key of the entry of the server that has a Lease.
+fn key(lease: &ObjectKey) -> ObjectKey {
+    ObjectKey::cluster(&*lease.name)
+}
+
+/// The address of the server that has a Lease, if it says one that others can reach.
+pub(super) fn of(state: &State, lease: &ObjectKey) -> Option<SocketAddr> {
+    let address = read(&*state.store.get_cached(&resource(), &key(lease))?)?;
+    own_service::is_reachable(&address.ip()).then_some(address)
+}
+
+fn read(entry: &Object) -> Option<SocketAddr> {
+    str_at(&conversion::parse(entry).ok()?, &["address"])?.parse().ok()
+}
+
+/// Writes the address of the server that has a Lease, unless it is there already. Without an address there is no entry.
+///
+/// # Errors
+/// When the store refuses a write.
+pub(super) async fn keep(state: &State, lease: &ObjectKey, address: Option<SocketAddr>) -> Result<(), Failure> {
+    let Some(address) = address else { return remove(state, lease).await };
+    let (resource, key) = (resource(), key(lease));
+    let entry: Value = json!({
+        "kind": "ServerAddress", "apiVersion": "steersman/v1", "metadata": {"name": &*key.name},
+        "address": address.to_string(),
+    });
+    let entry = entry.to_string().into();
+    let written = match state.store.get_cached(&resource, &key) {
+        Some(found) if read(&found) == Some(address) => return Ok(()),
+        Some(found) => state.store.update(&resource, &key, found.revision, entry).await,
+        None => state.store.create(&resource, &key, entry).await,
+    };
+    match written {
+        // The entry of an earlier start of this server was not known here yet: the next turn is soon.
+        Ok(_) | Err(WriteError::AlreadyExists { .. } | WriteError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(Failure::of_write(&error, &resource, &key.name)),
+    }
+}
+
+/// Removes the entry of a server.
+///
+/// # Errors
+/// When the store refuses the write.
+pub(super) async fn remove(state: &State, lease: &ObjectKey) -> Result<(), Failure> {
+    let (resource, key) = (resource(), key(lease));
+    let Some(found) = state.store.get_cached(&resource, &key) else { return Ok(()) };
+    match state.store.delete(&resource, &key, found.revision).await {
+        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(Failure::of_write(&error, &resource, &key.name)),
+    }
+}
