@@ -43,6 +43,7 @@ pub use crate::server::{Options, Server, StartError};
 pub use crate::shared::compute::Compute;
 pub use crate::shared::follower::in_force::DefinitionWork;
 pub use crate::shared::nodes::agents::Agents;
+pub use crate::shared::nodes::connections::KubeletClient;
 pub use crate::shared::nodes::resource_metrics::{NodeUsage, PodUsage, ResourceMetrics, Usage};
 pub use crate::shared::request::body::{Body, Error as BodyError};
 pub use crate::shared::request::{negotiate, query, request_info};

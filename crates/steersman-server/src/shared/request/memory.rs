@@ -72,13 +72,13 @@ const PLACES: Bounds = Bounds {
     way_out: "send them to their ends, or fewer at a time",
 };
 
-/// Upgraded connections to other API servers.
+/// Connections to other API servers that were upgraded, and connections to nodes, Pods and Services.
 const TUNNELS: Bounds = Bounds {
     free: 0,
     floor: 4,
     max: 1_000,
     unit: "connections",
-    what: "the upgraded connections to other servers",
+    what: "the open connections to other servers, nodes, Pods and Services",
     way_out: "close some of them",
 };
 
