@@ -7,4 +7,6 @@ pub(crate) mod audit;
 pub(crate) mod audit_log;
 pub(crate) mod authentication;
 pub(crate) mod authorization;
+pub(crate) mod client_certificate;
 pub(crate) mod front_proxy;
+pub(crate) mod kubelets;

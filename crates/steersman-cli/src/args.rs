@@ -9,6 +9,7 @@ mod codegen;
 pub(crate) mod duration;
 mod encryption;
 mod etcd;
+mod kubelets;
 mod served;
 mod services;
 mod serving;
@@ -26,6 +27,7 @@ pub(crate) use crate::args::codegen::{
 };
 pub(crate) use crate::args::encryption::EncryptionOptions;
 pub(crate) use crate::args::etcd::{EtcdOptions, InEtcd};
+pub(crate) use crate::args::kubelets::KubeletOptions;
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
@@ -203,6 +205,8 @@ pub(crate) struct ServerOptions {
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
     pub(crate) aggregation: AggregationOptions,
+    #[command(flatten)]
+    pub(crate) kubelets: KubeletOptions,
 }
 
 /// The options of the control plane alone.

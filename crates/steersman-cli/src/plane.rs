@@ -15,7 +15,9 @@ use crate::access::admission;
 use crate::access::audit;
 use crate::access::authentication::Authentication;
 use crate::access::authorization;
+use crate::access::client_certificate;
 use crate::access::front_proxy;
+use crate::access::kubelets;
 use crate::args::{InEtcd, Output, ServerOptions};
 use crate::connections::accept;
 use crate::connections::tls_policy::TlsPolicy;
@@ -48,7 +50,7 @@ use steersman_server::authn::{Peer, TokenSecrets};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::{Identity, Services};
-use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
+use steersman_server::{Body, Concurrency, KubeletClient, RuntimeConfig, Server, Web};
 use steersman_storage::kv;
 use steersman_storage::{HistorySize, Memory, Store};
 use steersman_storage_kubernetes::{Layout, Values};
@@ -75,6 +77,8 @@ pub(crate) struct Plan {
     webhook_services: Services,
     /// The certificate of the front proxy, if the options name one.
     proxy_identity: Option<Identity>,
+    /// How kubelets are called; with the certificate that the options name, if any.
+    kubelet_client: KubeletClient,
     runtime_config: RuntimeConfig,
     /// Whether the server fills Secrets with tokens.
     fills_token_secrets: bool,
@@ -117,6 +121,7 @@ impl Plan {
         let service_ranges = options.services.ranges()?;
         let webhook_services = options.webhooks.services()?;
         let proxy_identity = front_proxy::given(&options.aggregation)?;
+        let kubelet_client = kubelets::given(options.kubelets.clone())?;
         let runtime_config = options.served.read()?;
         let admission = admission::read(&options.admission, &controllers.plugins())?;
         // Checked before the port, because the process that holds the directory most likely has the port too.
@@ -133,6 +138,7 @@ impl Plan {
             service_ranges,
             webhook_services,
             proxy_identity,
+            kubelet_client,
             runtime_config,
             fills_token_secrets: controllers.has(SERVICE_ACCOUNT_TOKEN),
             options,
@@ -196,9 +202,16 @@ impl Plan {
             None => {
                 let own = pki::front_proxy(&data_dir.pki(), front_proxy::NAME, Timestamp::now());
                 let own = own.context("the certificates of the front proxy cannot be prepared")?;
-                (front_proxy::made(&own.client), Some(own.ca))
+                (client_certificate::made(&own.client), Some(own.ca))
             }
         };
+        let mut kubelet_client = self.kubelet_client;
+        if kubelet_client.identity.is_none() {
+            let ca = pki::read_ca(&data_dir.pki())?.context("the CA that was made is not there any more")?;
+            let own = pki::kubelet_client(&data_dir.pki(), &ca, Timestamp::now());
+            let own = own.context("the certificate for kubelets cannot be prepared")?;
+            kubelet_client.identity = Some(client_certificate::made(&own));
+        }
         let (given_ca, headers) = (proxies.as_deref(), authentication.request_header.as_ref());
         authentication.published_proxies = front_proxy::published(given_ca, headers, own_ca.as_deref());
         authentication.service_accounts.token_secrets =
@@ -218,6 +231,7 @@ impl Plan {
             service_ranges: self.service_ranges,
             webhook_services: self.webhook_services,
             proxy_identity: Some(proxy_identity),
+            kubelet_client,
             runtime_config: self.runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,

@@ -14,6 +14,7 @@ pub(crate) mod documents {
 pub(crate) mod endpoint;
 pub(crate) mod flowcontrol;
 pub(crate) mod limits;
+pub(crate) mod passing;
 pub(crate) mod representation;
 pub(crate) mod route;
 pub(crate) mod service;

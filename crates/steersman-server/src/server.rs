@@ -15,6 +15,7 @@ use crate::metrics::encryption::StorageEncryption;
 use crate::shared::compute::{Compute, Pool};
 use crate::shared::follower::in_force::DefinitionWork;
 use crate::shared::nodes::agents::Agents;
+use crate::shared::nodes::connections::{Connections, KubeletClient};
 use crate::shared::nodes::resource_metrics::{Offer, ResourceMetrics};
 use crate::shared::status::Failure;
 use crate::shared::webhook;
@@ -59,6 +60,9 @@ pub struct Options {
     /// The certificate with which requests are passed on to the servers behind APIServices, who then believe who the user
     /// is. Without it they may refuse them.
     pub proxy_identity: Option<webhook::Identity>,
+    /// How the kubelets of nodes are called: for logs, `exec` and the like. Without a certificate, usually in tests, kubelets
+    /// know no user for a request.
+    pub kubelet_client: KubeletClient,
     /// The built-in groups, versions and resources that are served.
     pub runtime_config: RuntimeConfig,
     /// The limits of requests in flight.
@@ -98,6 +102,7 @@ impl Options {
             service_ranges: Ranges::default(),
             webhook_services: webhook::Services::default(),
             proxy_identity: None,
+            kubelet_client: KubeletClient::default(),
             runtime_config: RuntimeConfig::default(),
             concurrency: Concurrency::default(),
             compute: Compute::default(),
@@ -122,6 +127,9 @@ pub struct Server {
 /// The error of a server that did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The certificates for kubelets cannot be used.
+    #[error("kubelets cannot be called: {message}")]
+    KubeletClient { message: String },
     /// The store cannot be read or written.
     #[error("the server cannot be prepared: {message}")]
     Prepare { message: String },
@@ -147,7 +155,7 @@ impl Server {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
         let Options { resource_metrics, advertised, compute, watch_authorization, clock, host, .. } = options;
-        let Options { proxy_identity, .. } = options;
+        let Options { proxy_identity, kubelet_client, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let proxies = authentication.published_proxies.clone();
@@ -161,6 +169,8 @@ impl Server {
         state.watch_authorization = watch_authorization;
         state.compute = Arc::new(Pool::new(compute));
         state.agents = agents;
+        state.connections = Connections::new(kubelet_client);
+        state.connections.check().map_err(|error| StartError::KubeletClient { message: error.to_string() })?;
         state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));
         state.initializers = has_initializers.then(Default::default);
         let limits = Arc::new(Limits::new(concurrency));
@@ -286,8 +296,8 @@ impl Server {
     pub async fn stop(self) {
         self.begin_stop();
         self.chain.finish_writes().await;
-        self.state.remotes.tunnels.close();
-        self.state.remotes.tunnels.wait().await;
+        self.state.tunnels.close();
+        self.state.tunnels.wait().await;
         for task in self.tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a task of the server failed");

@@ -3,7 +3,6 @@
 /// The servers behind APIServices.
 pub(crate) mod aggregation {
     pub(crate) mod discovered;
-    pub(crate) mod headers;
     pub(crate) mod priority;
     pub(crate) mod remote;
     pub(crate) mod remotes;
@@ -17,9 +16,10 @@ pub(crate) mod identity {
     pub(crate) mod digest_cache;
     pub(crate) mod uid;
 }
-/// Nodes whose agents run in the process of the embedder.
+/// Nodes: their kubelets, and what runs on them; and the nodes whose agents run in the process of the embedder.
 pub(crate) mod nodes {
     pub(crate) mod agents;
+    pub(crate) mod connections;
     pub(crate) mod resource_metrics;
 }
 pub(crate) mod operation;
@@ -30,10 +30,12 @@ pub(crate) mod request {
     pub(crate) mod memory;
     pub mod negotiate;
     pub(crate) mod options;
+    pub(crate) mod passed_headers;
     pub(crate) mod payer;
     pub(crate) mod payload;
     pub mod query;
     pub mod request_info;
+    pub(crate) mod unread;
 }
 pub mod status;
 pub mod webhook;

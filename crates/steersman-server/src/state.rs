@@ -16,6 +16,7 @@ use crate::shared::follower::Progress;
 use crate::shared::follower::compiled::{Compiled, Dependents};
 use crate::shared::follower::in_force::AppliedRevision;
 use crate::shared::nodes::agents::Agents;
+use crate::shared::nodes::connections::{Connections, KubeletClient};
 use crate::shared::nodes::resource_metrics::Offer;
 use crate::shared::request::memory::Memory;
 use crate::shared::status::Failure;
@@ -40,6 +41,7 @@ use steersman_storage::{ReadError, Store, WaitError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The longest that a read waits for a resourceVersion that the cache has not reached yet.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -77,6 +79,10 @@ pub(crate) struct State {
     pub(crate) agents: Option<Arc<dyn Agents>>,
     /// The usage of nodes and Pods; `None` if there is no source, and then the group is not served.
     pub(crate) resource_metrics: Option<Offer>,
+    /// Calls kubelets, and what listens on nodes, in Pods and behind Services.
+    pub(crate) connections: Connections,
+    /// The tasks of upgraded connections.
+    pub(crate) tunnels: TaskTracker,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
     /// The servers behind APIServices.
@@ -130,6 +136,8 @@ impl State {
             memory: Memory::default(),
             agents: None,
             resource_metrics: None,
+            connections: Connections::new(KubeletClient::default()),
+            tunnels: TaskTracker::new(),
             catalog: ArcSwap::from_pointee(catalog),
             catalog_changed: watch::Sender::new(()),
             clock,

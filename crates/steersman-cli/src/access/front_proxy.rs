@@ -2,11 +2,8 @@
 //! believe.
 
 use crate::Failure;
+use crate::access::client_certificate;
 use crate::args::AggregationOptions;
-use crate::data_dir::pki::Pair;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::path::Path;
 use steersman_server::authn::{RequestHeader, TrustedProxies};
 use steersman_server::webhook::Identity;
 
@@ -15,26 +12,10 @@ pub(crate) const NAME: &str = "front-proxy-client";
 
 /// The certificate that the options name.
 pub(crate) fn given(options: &AggregationOptions) -> Result<Option<Identity>, Failure> {
-    let (Some(certificate), Some(key)) = (&options.proxy_client_cert_file, &options.proxy_client_key_file) else {
-        return Ok(None);
-    };
-    let read = |path: &Path, flag: &str| {
-        std::fs::read(path)
-            .map_err(|error| Failure::Refused(format!("{flag}: {} cannot be read: {error}", path.display())))
-    };
-    let pem = read(certificate, "--proxy-client-cert-file")?;
-    CertificateDer::from_pem_slice(&pem).map_err(|error| {
-        Failure::Refused(format!("--proxy-client-cert-file: {} has no certificate: {error}", certificate.display()))
-    })?;
-    let secret = read(key, "--proxy-client-key-file")?;
-    PrivateKeyDer::from_pem_slice(&secret)
-        .map_err(|error| Failure::Refused(format!("--proxy-client-key-file: {} has no key: {error}", key.display())))?;
-    Ok(Some(Identity { certificate: pem, key: secret }))
-}
-
-/// The certificate that was made where none is given.
-pub(crate) fn made(pair: &Pair) -> Identity {
-    Identity { certificate: pair.certificate.clone().into_bytes(), key: pair.key.clone().into_bytes() }
+    client_certificate::read(
+        ("--proxy-client-cert-file", options.proxy_client_cert_file.as_ref()),
+        ("--proxy-client-key-file", options.proxy_client_key_file.as_ref()),
+    )
 }
 
 /// The proxies that other servers are to believe: those that this server believes itself (`ca`, `headers`), and this server

@@ -138,16 +138,25 @@ pub(crate) fn front_proxy(dir: &Path, name: &str, now: Timestamp) -> anyhow::Res
             ca
         }
     };
-    let client = match read(dir, client_name)?.filter(|pair| is_good(pair, &ca.certificate, &[], now)) {
-        Some(client) => client,
-        None => {
-            // As long as its CA, since it is not renewed while the server runs.
-            let mut params = params(name, None, CA_YEARS * 365, now)?;
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            make(dir, client_name, params, &ca)?
-        }
-    };
+    // As long as its CA, since it is not renewed while the server runs.
+    let client = client(dir, client_name, params(name, None, CA_YEARS * 365, now)?, &ca, now)?;
     Ok(FrontProxy { ca: ca.certificate, client })
+}
+
+/// Reads the certificate with which kubelets are called, and makes it if it is missing or about to expire, as kubeadm does.
+pub(crate) fn kubelet_client(dir: &Path, ca: &Pair, now: Timestamp) -> anyhow::Result<Pair> {
+    // As long as its CA, since it is not renewed while the server runs.
+    let masters = Some(steersman_server::user::MASTERS);
+    let params = params("kube-apiserver-kubelet-client", masters, CA_YEARS * 365, now)?;
+    client(dir, "apiserver-kubelet-client", params, ca, now)
+}
+
+fn client(dir: &Path, name: &str, mut params: CertificateParams, ca: &Pair, now: Timestamp) -> anyhow::Result<Pair> {
+    if let Some(found) = read(dir, name)?.filter(|pair| is_good(pair, &ca.certificate, &[], now)) {
+        return Ok(found);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    make(dir, name, params, ca)
 }
 
 impl Pki {
@@ -421,6 +430,22 @@ mod tests {
         fs::copy(dir.path().join("admin.key"), dir.path().join("ca.key")).unwrap();
         assert!(matches!(prepare(dir.path(), &[]), Err(Failure::Refused(_))));
         assert_eq!(fs::read_to_string(dir.path().join("ca.crt")).unwrap(), first.ca);
+    }
+
+    #[test]
+    fn kubelets_are_called_with_a_certificate_of_the_ca_which_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = new_ca(Timestamp::now()).unwrap();
+        let first = kubelet_client(dir.path(), &ca, Timestamp::now()).unwrap();
+        assert!(is_issued_by(&first.certificate, &ca.certificate));
+        let der = CertificateDer::from_pem_slice(first.certificate.as_bytes()).unwrap();
+        let user = steersman_server::authn::certificate_user(&der).unwrap();
+        assert_eq!(user.name, "kube-apiserver-kubelet-client");
+        assert!(user.groups.iter().any(|group| group == steersman_server::user::MASTERS), "{:?}", user.groups);
+        assert_eq!(kubelet_client(dir.path(), &ca, Timestamp::now()).unwrap().certificate, first.certificate);
+        let other = new_ca(Timestamp::now()).unwrap();
+        let second = kubelet_client(dir.path(), &other, Timestamp::now()).unwrap();
+        assert!(is_issued_by(&second.certificate, &other.certificate));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The number of connections that the operating system lets this process hold.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use steersman_server::OUTGOING_STREAMS_MAX;
 
-/// Open files other than connections: the store, the log, the controllers' own sockets.
-const OTHERS: u64 = 256;
+/// Open files other than connections of clients: the store, the log, the controllers' own sockets, and where streams of clients lead.
+const OTHERS: u64 = 256 + OUTGOING_STREAMS_MAX as u64;
 
 /// Raises the limit of open files as far as possible, for this many connections, and returns how many then have room.
 ///
@@ -35,7 +36,7 @@ mod tests {
     #[test]
     fn connections_leave_room_for_other_files() {
         for (files_max, want) in
-            [(None, 1000), (Some(0), 1), (Some(100), 50), (Some(1024), 768), (Some(1256), 1000), (Some(u64::MAX), 1000)]
+            [(None, 1000), (Some(0), 1), (Some(100), 50), (Some(1024), 512), (Some(5000), 1000), (Some(u64::MAX), 1000)]
         {
             assert_eq!(connections(files_max, 1000), want, "{files_max:?}");
         }

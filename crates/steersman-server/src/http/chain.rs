@@ -27,6 +27,7 @@ use crate::shared::request::negotiate::error_encoding;
 use crate::shared::request::payer::payer;
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::RequestInfo;
+use crate::shared::request::unread::{self, Unread};
 use crate::shared::status::Failure;
 use crate::state::State;
 use bytes::Bytes;
@@ -89,6 +90,7 @@ struct Entered {
     user: Arc<User>,
     payer: Arc<User>,
     body: Bytes,
+    unread: Unread,
     /// The memory reserved for the body until the request has ended.
     _memory: Reservation,
     arrived: Instant,
@@ -97,6 +99,16 @@ struct Entered {
     permit: Permit,
     /// Cancelled when the client has disconnected, for a request that can end early.
     abandoned: Option<CancellationToken>,
+}
+
+/// Who reads the body of a request, and answers it.
+enum Destination {
+    /// This server.
+    Here,
+    /// A node, a Pod or a Service, after this server has found its address.
+    Node(Unread),
+    /// The server behind an APIService.
+    Remote(Forwarded),
 }
 
 /// A request that may be passed on.
@@ -145,17 +157,21 @@ impl Chain {
         let mut known = RequestFacts::default();
         // The body of a request for another server is for that one to read.
         self.learn_of_remotes(&head, begun).await;
-        let remote = self.router.state.remotes.find(&self.router.state.catalog(), &head.info.path);
-        let (body, forwarded) = match remote {
-            None => (Some(body), None),
+        let catalog = self.router.state.catalog();
+        let remote = self.router.state.remotes.find(&catalog, &head.info.path);
+        let (body, destination) = match remote {
+            None if route::leads_to_node(&catalog, &head.info) => {
+                (None, Destination::Node(Unread { body: unread::body(body), source }))
+            }
+            None => (Some(body), Destination::Here),
             Some(remote) => {
-                let (body, audit_id) = (proxy::body(body), audit_id.clone());
-                (None, Some(Forwarded { remote, body, source, audit_id }))
+                let (unread, audit_id) = (Unread { body: unread::body(body), source }, audit_id.clone());
+                (None, Destination::Remote(Forwarded { remote, unread, audit_id }))
             }
         };
         let body = pin!(body);
         let mut body = RequestBody::new(body.as_pin_mut());
-        let pass = self.pass(&head, &mut body, forwarded, &mut known, received.as_ref()).instrument(span);
+        let pass = self.pass(&head, &mut body, destination, &mut known, received.as_ref()).instrument(span);
         let passed = AssertUnwindSafe(pass).catch_unwind().await;
         let Head { info, parts, query } = &*head;
         let state = &self.router.state;
@@ -220,7 +236,7 @@ impl Chain {
         self: &Arc<Chain>,
         head: &Arc<Head>,
         body: &mut RequestBody<'_, B>,
-        forwarded: Option<Forwarded>,
+        destination: Destination,
         known: &mut RequestFacts,
         received: Option<&Received<'_>>,
     ) -> Result<Answer, Failure>
@@ -233,7 +249,11 @@ impl Chain {
         if state.webhooks.is_own(&parts.headers) {
             return Err(Failure::bad_request(OWN_REVIEW));
         }
-        let timeout = request_timeout(query, info, state.timeouts.request)?;
+        let timeout = match destination {
+            // The query belongs to the other side.
+            Destination::Node(_) => state.timeouts.request,
+            Destination::Here | Destination::Remote(_) => request_timeout(query, info, state.timeouts.request)?,
+        };
         let arrived = Instant::now();
         let deadline = arrived + timeout;
         let interrupt = Interrupt::default();
@@ -284,15 +304,20 @@ impl Chain {
             trail.judged(&verdict);
         }
         authz::enforce(&user, &attributes, verdict)?;
-        if let Some(forwarded) = forwarded {
-            let passing =
-                Passing { user: &user, attributes: &attributes, schema: known.schema.as_deref(), deadline, timeout };
-            return self.pass_on(head, &passing, forwarded).await;
-        }
+        let unread = match destination {
+            Destination::Here => None,
+            Destination::Node(unread) => Some(unread),
+            Destination::Remote(forwarded) => {
+                let (attributes, schema) = (&attributes, known.schema.as_deref());
+                let passing = Passing { user: &user, attributes, schema, deadline, timeout };
+                return self.pass_on(head, &passing, forwarded).await;
+            }
+        };
+        let leads_to_node = unread.is_some();
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let mut memory = state.memory.bodies.reserve(&payer);
-            let body = if is_read {
+            let body = if is_read || leads_to_node {
                 // A GET is fully described by its path and query, so no body is awaited.
                 Bytes::new()
             } else {
@@ -315,7 +340,7 @@ impl Chain {
             };
             // A write that has begun is finished even if its client disconnects: only at its end is it known whether
             // the values that it reserved, such as a cluster IP, were stored.
-            let is_write = info.target.is_some() && !is_read;
+            let is_write = info.target.is_some() && !is_read && !leads_to_node;
             // A deletion of a collection is many writes: no further ones begin after its client has disconnected.
             let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
@@ -333,6 +358,7 @@ impl Chain {
                 user,
                 payer,
                 body,
+                unread: unread.unwrap_or_default(),
                 _memory: memory,
                 arrived,
                 deadline,
@@ -352,11 +378,16 @@ impl Chain {
             }
             match outcome {
                 // The permit and the task have been released: the answer is only waited for.
-                Ok(Answer { later: Some(later), .. }) => later.0.await,
+                Ok(Answer { later: Some(later), .. }) if !leads_to_node => later.0.await,
                 outcome => outcome,
             }
         };
         match tokio::time::timeout_at(deadline, work).await {
+            // The other side answers when it likes: a kubelet begins the answer with the first line of a log.
+            Ok(Ok(Answer { later: Some(later), .. })) => {
+                let answered = state.stopping_token().run_until_cancelled(later.0).await;
+                answered.unwrap_or_else(|| Err(Failure::unavailable("the server is shutting down")))
+            }
             Ok(outcome) => outcome,
             Err(_) => {
                 interrupt.set();
@@ -424,12 +455,12 @@ impl Chain {
     /// Carries out a request, and holds its permit while it does so.
     async fn carry_out(self: Arc<Chain>, head: Arc<Head>, entered: Entered) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
-        let Entered { user, payer, body, _memory, arrived, deadline, load, permit, abandoned } = entered;
+        let Entered { user, payer, body, unread, _memory, arrived, deadline, load, permit, abandoned } = entered;
         let abandoned = abandoned.as_ref();
         let request =
             route::Request { info, query, parts, user: &user, payer: &payer, body, arrived, deadline, load, abandoned };
         let mut notes = Notes::default();
-        let mut outcome = self.router.dispatch(&request, &mut notes).await;
+        let mut outcome = self.router.dispatch(&request, unread, &mut notes).await;
         if let Ok(answer) = &mut outcome {
             // The rest of a streamed list is work too, so its body keeps the permit.
             answer.response.body_mut().hold(permit);

@@ -17,6 +17,7 @@ mod stream;
 
 use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
+use crate::shared::request::unread::Unread;
 use crate::shared::status::Failure;
 use bytes::Bytes;
 use http::Method;
@@ -27,7 +28,8 @@ use steersman_kinds::catalog::Handling;
 ///
 /// # Errors
 /// With the answer for the client.
-pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
+pub(crate) async fn handle(cx: &mut Context<'_>, body: Bytes, unread: Unread) -> Result<Answer, Failure> {
+    let method = &cx.parts.method;
     // A path after a proxy belongs to the proxied server.
     if cx.target.has_rest && cx.target.subresource.as_deref() != Some("proxy") {
         return Err(Failure::unknown_resource());
@@ -52,7 +54,7 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     let subresource = name.and_then(|name| operation.version().subresources.iter().find(|one| &*one.name == name));
     match subresource.map(|subresource| (subresource.handling, subresource)) {
         Some((Handling::Connect, subresource)) => connect::handle(cx, subresource, method, body).await,
-        Some((Handling::Stream, subresource)) => stream::handle(cx, subresource, method).await,
+        Some((Handling::Stream, subresource)) => stream::handle(cx, subresource, unread).await,
         Some((Handling::Computed | Handling::Stored | Handling::Virtual, _)) | None => {
             stored::handle(cx, method, body).await
         }

@@ -18,6 +18,7 @@ use crate::shared::operation::{Notes, Operation};
 use crate::shared::request::negotiate::{self, Encoding, Layout, Shape, negotiate};
 use crate::shared::request::query::Query;
 use crate::shared::request::request_info::{RequestInfo, Target};
+use crate::shared::request::unread::Unread;
 use crate::shared::status::Failure;
 use crate::state::State;
 use bytes::Bytes;
@@ -88,14 +89,19 @@ impl Router {
         Router { published: Published::new(state.catalog()), state, limits, audit, address }
     }
 
-    /// Answers a request that has passed the chain.
+    /// Answers a request that has passed the chain. `unread` is for whoever it is passed on to.
     ///
     /// # Errors
     /// With the answer for the client.
-    pub(crate) async fn dispatch(&self, request: &Request<'_>, notes: &mut Notes) -> Result<Answer, Failure> {
+    pub(crate) async fn dispatch(
+        &self,
+        request: &Request<'_>,
+        unread: Unread,
+        notes: &mut Notes,
+    ) -> Result<Answer, Failure> {
         let catalog = self.state.catalog();
         match &request.info.target {
-            Some(target) => resource(&self.state, &catalog, request, target, notes).await,
+            Some(target) => resource(&self.state, &catalog, request, target, unread, notes).await,
             None => match request.info.path.as_str() {
                 CONFIGURATION_PATH | JWKS_PATH if is_read(request) => token_issuer(self, request).await,
                 BACKUP_PATH if request.parts.method == Method::GET => backup::answer(&self.state, request.user).await,
@@ -111,11 +117,20 @@ impl Router {
     }
 }
 
+/// Whether a request leads to a node, a Pod or a Service, which reads its body.
+pub(crate) fn leads_to_node(catalog: &Catalog, info: &RequestInfo) -> bool {
+    let Some(target) = &info.target else { return false };
+    let Some(name) = target.subresource.as_deref() else { return false };
+    let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else { return false };
+    served.version().subresources.iter().any(|one| *one.name == *name && one.handling == Handling::Stream)
+}
+
 async fn resource(
     state: &Arc<State>,
     catalog: &Catalog,
     request: &Request<'_>,
     target: &Target,
+    unread: Unread,
     notes: &mut Notes,
 ) -> Result<Answer, Failure> {
     let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else {
@@ -140,14 +155,14 @@ async fn resource(
     let budget = Budget::new(BudgetLimits::default(), request.load.interruption());
     let (arrived, deadline, load) = (request.arrived, Some(request.deadline), request.load.clone());
     let operation = Operation { arrived, deadline, load, budget, ..operation };
-    let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
+    let (query, parts, abandoned) = (request.query, request.parts, request.abandoned);
     let path = &request.info.path;
-    let mut cx = Context { state, operation, payer: request.payer, target, query, path, headers, abandoned };
+    let mut cx = Context { state, operation, payer: request.payer, target, query, path, parts, abandoned };
     if let Some(deprecation) = &served.version().deprecation {
         cx.operation.warn(deprecation.to_string());
         cx.operation.annotate("k8s.io/deprecated", "true");
     }
-    let outcome = endpoint::handle(&mut cx, &request.parts.method, request.body.clone()).await;
+    let outcome = endpoint::handle(&mut cx, request.body.clone(), unread).await;
     *notes = Notes { warnings: cx.operation.warnings, audit_annotations: cx.operation.audit_annotations };
     outcome
 }

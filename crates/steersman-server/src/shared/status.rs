@@ -3,6 +3,7 @@
 //! Code below the handlers fails with errors of its own or with a [`Failure`] made here. Messages follow apimachinery's
 //! `api/errors` as recorded from a real server.
 
+mod answered;
 mod budget;
 mod store;
 

@@ -7,6 +7,7 @@ pub(crate) mod interrupted;
 pub(crate) mod limits;
 pub(crate) mod lists;
 pub(crate) mod metrics;
+pub(crate) mod nodes;
 pub(crate) mod protobuf;
 pub(crate) mod watches;
 pub(crate) mod writes;

@@ -13,9 +13,10 @@ use crate::access::audit;
 use crate::access::authentication::Authentication;
 use crate::access::authorization;
 use crate::access::front_proxy;
+use crate::access::kubelets;
 use crate::args::{
-    AdmissionOptions, AggregationOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions,
-    ServiceOptions, ServingOptions, WebhookOptions,
+    AdmissionOptions, AggregationOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, KubeletOptions,
+    ServedOptions, ServiceOptions, ServingOptions, WebhookOptions,
 };
 use crate::commands::drop_in::Ended;
 use crate::commands::drop_in::flags::{Flags, Given};
@@ -42,7 +43,7 @@ use steersman_server::admission::Plugins;
 use steersman_server::authz::{Authorization, WatchAuthorization};
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::webhook::{Identity, Services};
-use steersman_server::{Concurrency, Ranges, RuntimeConfig, Server, Timeouts, Web};
+use steersman_server::{Concurrency, KubeletClient, Ranges, RuntimeConfig, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -81,6 +82,8 @@ struct Shared {
     webhooks: WebhookOptions,
     #[command(flatten)]
     aggregation: AggregationOptions,
+    #[command(flatten)]
+    kubelets: KubeletOptions,
 }
 
 /// The checked values of the flags.
@@ -101,6 +104,7 @@ struct Plan {
     webhook_services: Services,
     /// The certificate of the front proxy.
     proxy_identity: Option<Identity>,
+    kubelet_client: KubeletClient,
     runtime_config: RuntimeConfig,
     concurrency: Concurrency,
     timeouts: Timeouts,
@@ -174,6 +178,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         service_ranges: plan.service_ranges,
         webhook_services: plan.webhook_services,
         proxy_identity: plan.proxy_identity,
+        kubelet_client: plan.kubelet_client,
         runtime_config: plan.runtime_config,
         concurrency: plan.concurrency,
         compute: compute_threads.compute(),
@@ -258,6 +263,7 @@ impl Plan {
             serving,
             webhooks,
             aggregation,
+            kubelets,
         } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
@@ -288,6 +294,7 @@ impl Plan {
             service_ranges: services.ranges()?,
             webhook_services: webhooks.services()?,
             proxy_identity: front_proxy::given(&aggregation)?,
+            kubelet_client: kubelets::given(kubelets)?,
             runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: given

@@ -41,6 +41,8 @@ pub(crate) struct Trail {
     config: RequestAuditConfig,
     clock: fn() -> Timestamp,
     event: Box<Event>,
+    /// Whether the answer may last for as long as its client wants.
+    is_long_running: bool,
     /// Whether its last stage has been reported, or is about to be.
     is_over: bool,
 }
@@ -122,7 +124,8 @@ impl Trail {
             stage_at: at,
             annotations: BTreeMap::new(),
         });
-        Some(Trail { audit: audit.clone(), config, clock, event, is_over: false })
+        let is_long_running = info.is_long_running();
+        Some(Trail { audit: audit.clone(), config, clock, event, is_long_running, is_over: false })
     }
 
     /// Records that the request is carried out as another user than its sender.
@@ -164,14 +167,14 @@ impl Trail {
         self.report(Stage::Panic).await;
     }
 
-    /// Reports the end of a request: the beginning of a watch, or the complete response.
+    /// Reports the end of a request: the beginning of a watch or another stream, or the complete response.
     pub(crate) async fn answered(mut self, answer: &mut Response<Body>, failure: Option<&Failure>) {
         self.end(answer.status(), failure);
-        let is_watch = self.event.verb == "watch" && answer.status().is_success();
-        if is_watch {
+        let is_stream = self.is_long_running && (answer.status().is_success() || answer.status().is_informational());
+        if is_stream {
             self.report(Stage::ResponseStarted).await;
         }
-        let keeps_body = self.event.level == Level::RequestResponse && self.event.object.is_some() && !is_watch;
+        let keeps_body = self.event.level == Level::RequestResponse && self.event.object.is_some() && !is_stream;
         let whole = answer.body().whole().cloned();
         match whole {
             Some(whole) if self.audit.sink.is_blocking() => {

@@ -27,7 +27,7 @@ pub(super) async fn handle(cx: &Context<'_>, method: &Method) -> Result<Answer, 
     }
     match (method, cx.operation.attributes.verb) {
         (&Method::GET, "get") => {
-            let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
+            let representation = cx.representation(negotiate(&cx.parts.headers, Shape::One)?)?;
             let name = cx.operation.name();
             if name != STORE {
                 return Err(Failure::not_found(&cx.operation.group_resource(), name));
@@ -35,7 +35,7 @@ pub(super) async fn handle(cx: &Context<'_>, method: &Method) -> Result<Answer, 
             Answer::object(200, Payload::Stored(Arc::new(store(cx)?)), &representation).await
         }
         (&Method::GET, "list") => {
-            let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
+            let representation = cx.representation(negotiate(&cx.parts.headers, Shape::List)?)?;
             let options = options::List::parse(cx.query, options::Purpose::List)?;
             let selection = Selection::new(cx, &options)?;
             let mut objects = vec![Arc::new(store(cx)?)];

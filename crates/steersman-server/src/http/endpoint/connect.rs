@@ -173,7 +173,7 @@ pub(super) async fn handle(
     if *method != Method::POST || !subresource.verbs.contains(&Verb::Create) {
         return Err(Failure::method_not_allowed());
     }
-    let negotiated = negotiate(cx.headers, Shape::Review)?;
+    let negotiated = negotiate(&cx.parts.headers, Shape::Review)?;
     cx.read_options(WriteKind::Create)?;
     let schema = Definitions::builtin().schema(connection.definition).ok_or_else(Failure::unknown_resource)?;
     let mut object = read(cx, &body, &subresource.kind, schema)?;
@@ -186,7 +186,7 @@ pub(super) async fn handle(
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
     match (connection.connects)(cx, object).await? {
         Reply::Object(object) => {
-            let layout = layout_for(cx.query, cx.headers);
+            let layout = layout_for(cx.query, &cx.parts.headers);
             Ok(Answer::value(201, &object, negotiated.encoding, layout))
         }
         Reply::Success => {

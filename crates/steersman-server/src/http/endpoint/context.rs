@@ -13,8 +13,8 @@ use crate::state::State;
 use crate::write::registry;
 use crate::write::registry::Body;
 use bytes::Bytes;
-use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::request::Parts;
 use std::sync::Arc;
 use steersman_kinds::protobuf;
 use steersman_kinds::user::User;
@@ -32,7 +32,8 @@ pub(crate) struct Context<'a> {
     pub(crate) query: &'a Query,
     /// The path with escapes resolved.
     pub(crate) path: &'a str,
-    pub(crate) headers: &'a HeaderMap,
+    /// The method, URI, headers and connection of the request.
+    pub(crate) parts: &'a Parts,
     /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
 }
@@ -64,7 +65,7 @@ impl<'a> Context<'a> {
     /// 406 if the client accepts no available form.
     pub(crate) fn negotiate(&self, shape: Shape) -> Result<Negotiated, Failure> {
         let served = self.operation.served;
-        negotiate_for(self.headers, shape, || !served.resource.is_custom() && protobuf::has_form(&served.kind()))
+        negotiate_for(&self.parts.headers, shape, || !served.resource.is_custom() && protobuf::has_form(&served.kind()))
     }
 
     /// The representation of the answer's objects.
@@ -74,7 +75,7 @@ impl<'a> Context<'a> {
     pub(crate) fn representation(&self, negotiated: Negotiated) -> Result<Representation, Failure> {
         let answer_options = AnswerOptions {
             negotiated,
-            layout: layout_for(self.query, self.headers),
+            layout: layout_for(self.query, &self.parts.headers),
             include_object: self.query.non_empty("includeObject"),
             now: self.operation.now,
         };
@@ -83,7 +84,7 @@ impl<'a> Context<'a> {
 
     /// The media type of the body, without parameters; JSON if the request has none.
     pub(crate) fn media_type(&self) -> &'a str {
-        let header = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let header = self.parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         match header.split(';').next().map_or("", str::trim) {
             "" => "application/json",
             media_type => media_type,
@@ -134,7 +135,7 @@ impl<'a> Context<'a> {
         if let Some(manager) = field_manager {
             return manager;
         }
-        let agent = self.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let agent = self.parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let name = agent.split('/').next().unwrap_or("");
         let name: String = name.chars().filter(|char| !char.is_control()).take(BYTES_MAX).collect();
         if name.is_empty() { "unknown".to_owned() } else { name }

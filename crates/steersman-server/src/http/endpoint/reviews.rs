@@ -60,7 +60,7 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     if *method != Method::POST || cx.target.has_name_in_path {
         return Err(Failure::method_not_allowed());
     }
-    let representation = cx.representation(negotiate(cx.headers, Shape::Review)?)?;
+    let representation = cx.representation(negotiate(&cx.parts.headers, Shape::Review)?)?;
     let mut object = cx.read_object(WriteKind::Create, &body).await?;
     registry::record(&cx.operation, None, &mut object).await;
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;

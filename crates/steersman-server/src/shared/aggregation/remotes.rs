@@ -5,20 +5,20 @@
 //! and answers are streamed. A version of a group that this server serves itself is never looked for elsewhere.
 
 use crate::shared::aggregation::discovered::Discovered;
-use crate::shared::aggregation::headers;
 use crate::shared::aggregation::remote::{Remote, Verification};
 use crate::shared::identity::digest_cache::{Digest, digest};
 use crate::shared::identity::uid;
+use crate::shared::request::passed_headers as headers;
+use crate::shared::request::unread::{self, UnreadBody};
 use crate::shared::webhook::places::Places;
 use crate::shared::webhook::services::Base;
-use crate::shared::webhook::transport::{self, HttpsClient, Protocols};
+use crate::shared::webhook::transport::{self, Connecting, HttpsClient, Protocols};
 use crate::shared::webhook::{Clients, EndpointError, Identity, tls};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -30,15 +30,6 @@ use steersman_kinds::catalog::Catalog;
 use steersman_kinds::user::User;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::Store;
-use tokio_util::task::TaskTracker;
-
-/// The body of a request to another server.
-pub(crate) type RequestBody = UnsyncBoxBody<Bytes, BodyError>;
-
-/// Why the body of a client's request could not be read to its end.
-#[derive(Debug, thiserror::Error)]
-#[error("the body of the request could not be read: {0}")]
-pub(crate) struct BodyError(pub(crate) String);
 
 /// The servers behind APIServices.
 pub(crate) struct Remotes {
@@ -51,10 +42,8 @@ pub(crate) struct Remotes {
     own: HeaderValue,
     /// The APIServices as they were read last.
     read: Mutex<HashMap<Box<str>, ReadService>>,
-    places: Mutex<Places<Place, HttpsClient<RequestBody>>>,
+    places: Mutex<Places<Place, HttpsClient<UnreadBody>>>,
     discovered: ArcSwap<Discovered>,
-    /// The tasks of the tunnels.
-    pub(crate) tunnels: TaskTracker,
 }
 
 /// An APIService at a revision; `None` if it does not lead to another server.
@@ -118,7 +107,6 @@ impl Remotes {
             read: Mutex::default(),
             places: Mutex::default(),
             discovered: ArcSwap::default(),
-            tunnels: TaskTracker::new(),
         }
     }
 
@@ -198,7 +186,7 @@ impl Remotes {
     pub(crate) async fn send(
         &self,
         remote: &Remote,
-        mut request: Request<RequestBody>,
+        mut request: Request<UnreadBody>,
     ) -> Result<Response<Incoming>, SendError> {
         let service = &remote.service;
         let found = self.services.service_address(&service.namespace, &service.name, service.port).await;
@@ -227,7 +215,7 @@ impl Remotes {
         let call = async {
             let failed = |why: String| SendError::Connection { why, hint: String::new() };
             let mut request =
-                Request::get(path).header(ACCEPT, accept).body(empty()).map_err(|e| failed(e.to_string()))?;
+                Request::get(path).header(ACCEPT, accept).body(unread::empty()).map_err(|e| failed(e.to_string()))?;
             headers::identify(request.headers_mut(), user).map_err(|error| failed(error.to_string()))?;
             let (head, body) = self.send(remote, request).await?.into_parts();
             let body = Limited::new(body, bytes_max).collect().await.map_err(|error| {
@@ -240,7 +228,7 @@ impl Remotes {
         tokio::time::timeout(timeout, call).await.unwrap_or(Err(SendError::Timeout(timeout)))
     }
 
-    fn client(&self, remote: &Remote, base: Base) -> Result<Arc<HttpsClient<RequestBody>>, SendError> {
+    fn client(&self, remote: &Remote, base: Base) -> Result<Arc<HttpsClient<UnreadBody>>, SendError> {
         let authorities = match &remote.verification {
             Verification::Authorities(pem) => Some(pem),
             Verification::Skipped => None,
@@ -259,14 +247,10 @@ impl Remotes {
             None => tls::unverified(self.identity.clone()),
         };
         let protocols = if is_tls { Protocols::Http1 } else { Protocols::Http1OrPlain };
-        let client = transport::client(tls.map_err(unusable)?, Some(&place.server_name), protocols);
+        let connecting = Connecting { server_name: Some(&place.server_name), ..Connecting::to(protocols) };
+        let client = transport::client(tls.map_err(unusable)?, connecting);
         Ok(self.places.lock().insert(place, Arc::new(client.map_err(unusable)?)))
     }
-}
-
-/// An empty body.
-pub(crate) fn empty() -> RequestBody {
-    RequestBody::new(Empty::new().map_err(|never| match never {}))
 }
 
 /// The resource of APIServices.

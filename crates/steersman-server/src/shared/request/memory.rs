@@ -72,13 +72,14 @@ const PLACES: Bounds = Bounds {
     way_out: "send them to their ends, or fewer at a time",
 };
 
-/// Upgraded connections to other API servers.
+/// The most connections to other API servers that may last, and to nodes, Pods and Services.
+pub const OUTGOING_STREAMS_MAX: usize = 4_000;
 const TUNNELS: Bounds = Bounds {
     free: 0,
     floor: 4,
-    max: 1_000,
+    max: OUTGOING_STREAMS_MAX,
     unit: "connections",
-    what: "the upgraded connections to other servers",
+    what: "the open connections to other servers, nodes, Pods and Services",
     way_out: "close some of them",
 };
 

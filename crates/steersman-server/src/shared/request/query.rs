@@ -1,5 +1,7 @@
 //! The query of a request: names and values. Usually only the first value of a name is used.
 
+use std::fmt::Write as _;
+
 /// A parsed query string.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
@@ -70,6 +72,30 @@ fn decode(text: &str, plus: u8) -> String {
     String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
+/// Encodes a value of a query as Go does: a space becomes a plus sign.
+pub(crate) fn encode_value(value: &str) -> String {
+    encode(value, b"-_.~").replace("%20", "+")
+}
+
+/// Encodes a path as Go does. Slashes stay.
+pub(crate) fn encode_path(path: &str) -> String {
+    encode(path, b"-_.~$&+,/:;=@")
+}
+
+/// Encodes all bytes but letters, digits and those of `stay`.
+fn encode(text: &str, stay: &[u8]) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || stay.contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writes to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +116,15 @@ mod tests {
         let query = Query::parse("a=maybe&b=0&c=false&d");
         assert!(query.is_true("a") && query.is_true("d"));
         assert!(!query.is_true("b") && !query.is_true("c") && !query.is_true("e"));
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_to_the_same() {
+        assert_eq!(encode_value("a b&c=%ä+"), "a+b%26c%3D%25%C3%A4%2B");
+        assert_eq!(encode_path("/a b/c;d=%?#"), "/a%20b/c;d=%25%3F%23");
+        for text in ["a b&c=%ä+", "/a b/c?d#e", "%41"] {
+            assert_eq!(form_decode(&encode_value(text)), text);
+            assert_eq!(percent_decode(&encode_path(text)), text);
+        }
     }
 }

@@ -46,6 +46,9 @@ pub struct Target {
     pub label_selector: Option<Labels>,
 }
 
+/// Subresources whose answers may last for as long as their clients want.
+const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
 /// Path segments after a namespace's name that are its subresources and not resources in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];
 
@@ -74,6 +77,12 @@ impl RequestInfo {
             target.select(query);
         }
         RequestInfo { path, verb, target: Some(target) }
+    }
+
+    /// Whether the answer may last for as long as its client wants.
+    pub(crate) fn is_long_running(&self) -> bool {
+        let subresource = self.target.as_ref().and_then(|target| target.subresource.as_deref());
+        self.verb == "watch" || subresource.is_some_and(|subresource| STREAMS.contains(&subresource))
     }
 
     /// The attributes on which authorization decides.

@@ -40,6 +40,17 @@ pub(in crate::shared) enum Protocols {
     Http1OrPlain,
 }
 
+/// How a client connects.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shared) struct Connecting<'a> {
+    /// The name that the certificate must have, if it differs from the URL's.
+    pub(in crate::shared) server_name: Option<&'a str>,
+    pub(in crate::shared) protocols: Protocols,
+    pub(in crate::shared) timeout: Duration,
+    /// The maximum number of idle connections to one address.
+    pub(in crate::shared) idle_max: usize,
+}
+
 /// The connections to one endpoint.
 pub(super) struct Transport {
     client: HttpsClient<Full<Bytes>>,
@@ -65,6 +76,13 @@ pub(super) struct SendError {
     pub(super) is_retryable: bool,
 }
 
+impl Connecting<'_> {
+    /// The usual way: the certificate has the name of the URL.
+    pub(in crate::shared) fn to(protocols: Protocols) -> Connecting<'static> {
+        Connecting { server_name: None, protocols, timeout: CONNECT_TIMEOUT, idle_max: IDLE_CONNECTIONS_MAX }
+    }
+}
+
 impl Transport {
     /// Creates the transport, which connects at the first call. `server_name` is the name that the certificate must
     /// have, if it differs from the URL's.
@@ -73,7 +91,7 @@ impl Transport {
         server_name: Option<&str>,
         protocols: Protocols,
     ) -> Result<Transport, EndpointError> {
-        let client = client(tls, server_name, protocols)?;
+        let client = client(tls, Connecting { server_name, ..Connecting::to(protocols) })?;
         Ok(Transport { client, calls: Semaphore::new(CALLS_MAX) })
     }
 
@@ -101,20 +119,19 @@ impl Transport {
     }
 }
 
-/// A client that connects at its first request and keeps a bounded number of idle connections. `server_name` is the name
-/// that the certificate must have, if it differs from the URL's.
+/// A client that connects at its first request and keeps a bounded number of idle connections.
 ///
 /// # Errors
 /// When no certificate can have the name.
 pub(in crate::shared) fn client<B>(
     tls: ClientConfig,
-    server_name: Option<&str>,
-    protocols: Protocols,
+    connecting: Connecting<'_>,
 ) -> Result<HttpsClient<B>, EndpointError>
 where
     B: http_body::Body + Send,
     B::Data: Send,
 {
+    let Connecting { server_name, protocols, timeout, idle_max } = connecting;
     let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
     let connector = match protocols {
         Protocols::All | Protocols::Http1 => connector.https_only(),
@@ -131,13 +148,13 @@ where
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
-    http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    http.set_connect_timeout(Some(timeout));
     let connector = match protocols {
         Protocols::All => connector.enable_all_versions().wrap_connector(http),
         Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
     };
     Ok(legacy::Client::builder(TokioExecutor::new())
-        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .pool_max_idle_per_host(idle_max)
         .pool_idle_timeout(IDLE_TIME_MAX)
         .pool_timer(TokioTimer::new())
         .build(connector))

@@ -2,6 +2,7 @@
 
 use crate::support::{Answer, Http, TestServer, text};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -94,15 +95,22 @@ async fn what_would_need_a_node_says_what_is_missing() {
     pod(&http, "there", json!({"nodeName": "n"})).await;
     refused(&http.get(&format!("{PODS}/there/log")).await, 404, "nodes \"n\" not found");
     http.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.ok();
-    refused(
-        &http.get(&format!("{PODS}/there/log")).await,
-        500,
-        "Internal error occurred: no preferred addresses found; known addresses: []",
-    );
-    let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}});
-    http.merge("/api/v1/nodes/n/status", &address).await.ok();
-    let unreachable = "Internal error occurred: error dialing backend: dial tcp 10.0.0.1:10250: this server connects to no nodes and pods";
-    refused(&http.get(&format!("{PODS}/there/log")).await, 500, unreachable);
+    let unknown = "no preferred addresses found; known addresses: []";
+    refused(&http.get(&format!("{PODS}/there/log")).await, 500, unknown);
+    // Nothing listens at the port after this.
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }});
+    http.merge("/api/v1/nodes/n/status", &status).await.ok();
+    let dialed = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
+    refused(&http.get(&format!("{PODS}/there/log")).await, 500, &format!("error dialing backend: {dialed}"));
+    let unreached = format!("error trying to reach service: {dialed}");
+    refused(&http.get("/api/v1/nodes/n/proxy/healthz").await, 503, &unreached);
+    refused(&http.get(&format!("/api/v1/nodes/n:{port}/proxy/healthz")).await, 503, &unreached);
+    refused(&http.get("/api/v1/nodes/n:1/proxy/healthz").await, 400, "address not allowed");
+    refused(&http.get(&format!("{PODS}/there/exec?command=x&dryRun=All")).await, 400, "dryRun is not supported");
 }
 
 #[tokio::test]
@@ -118,9 +126,10 @@ async fn a_proxy_to_a_service_needs_a_port_and_an_address_behind_it() {
         {"addresses": [{"ip": "10.1.2.3"}], "ports": [{"name": "web", "port": 8080}]},
     ]});
     http.post("/api/v1/namespaces/default/endpoints", &endpoints).await.ok();
-    let unreachable = "Internal error occurred: error dialing backend: dial tcp 10.1.2.3:8080: this server connects to no nodes and pods";
-    refused(&http.get(&format!("{services}/s:80/proxy/x/y")).await, 500, unreachable);
-    refused(&http.get(&format!("{services}/s:other/proxy/")).await, 503, "no endpoints available for service \"s\"");
+    // Nobody says that a Pod has the address.
+    let none = |id: &str| format!("no endpoints available for service {id:?}");
+    refused(&http.get(&format!("{services}/s:80/proxy/x/y")).await, 503, &none("s:80"));
+    refused(&http.get(&format!("{services}/s:other/proxy/")).await, 503, &none("s:other"));
 }
 
 #[tokio::test]

@@ -81,13 +81,13 @@ pub(super) struct Far {
 }
 
 /// An authority, which signs certificates.
-struct Authority {
-    pem: String,
+pub(super) struct Authority {
+    pub(super) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub(super) fn new() -> Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -95,7 +95,7 @@ impl Authority {
         Authority { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn sign(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> Identity {
+    pub(super) fn sign(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

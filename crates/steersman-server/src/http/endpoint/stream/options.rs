@@ -32,12 +32,21 @@ pub(super) fn read(cx: &Context<'_>, subresource: &Subresource) -> Value {
             }
         }
         // A proxy: the rest of the path.
-        name => {
-            let rest = cx.path.split_once(&format!("/{}/{name}", cx.operation.name())).map_or("", |(_, rest)| rest);
+        _ => {
+            let (_, rest) = split(cx);
             if !rest.is_empty() {
                 options["path"] = rest.into();
             }
         }
     }
     options
+}
+
+/// The path of the proxy, and the rest of the path, which belongs to the other side.
+pub(super) fn split<'a>(cx: &Context<'a>) -> (&'a str, &'a str) {
+    let proxy = format!("/{}/proxy", cx.operation.name());
+    match cx.path.find(&proxy) {
+        Some(at) => cx.path.split_at(at + proxy.len()),
+        None => (cx.path, ""),
+    }
 }

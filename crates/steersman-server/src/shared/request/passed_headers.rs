@@ -1,8 +1,9 @@
-//! The headers of requests to other servers, and of their answers.
+//! The headers of requests that are passed on to other servers, and of their answers.
 //!
-//! A proxied request has the headers of the client's, without those that concern the connection alone, credentials, or
-//! anything that says who the user is: that only the front proxy says, in headers of its own. Follows upstream's
-//! `handler_proxy.go` and client-go's `transport/round_trippers.go`.
+//! Such a request has the headers of the client's, without those that concern the connection alone, credentials, or
+//! anything that says who the user is. Another API server is told who that is, in headers of the front proxy; a node, a Pod
+//! or a Service is not. Follows upstream's `handler_proxy.go` and `upgradeaware.go`, and client-go's
+//! `transport/round_trippers.go`.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -68,8 +69,8 @@ pub(crate) struct UserError {
     value: String,
 }
 
-/// The headers of a request to another server. `is_identity` recognizes further headers in which a proxy before this server
-/// names users.
+/// The headers of a request to another API server. `is_identity` recognizes further headers in which a proxy before this
+/// server names users.
 ///
 /// # Errors
 /// When the user cannot be named in headers.
@@ -78,6 +79,20 @@ pub(crate) fn of_request(
     sender: &Sender<'_>,
     is_identity: impl Fn(&str) -> bool,
 ) -> Result<HeaderMap, UserError> {
+    let mut headers = without_user(client, sender.source, sender.upgrade, is_identity);
+    identify(&mut headers, sender.user)?;
+    headers.insert(AUDIT_ID, sender.audit_id.clone());
+    Ok(headers)
+}
+
+/// The headers of a request to a server that is not told who the user is, without `Host`. `is_identity` recognizes further
+/// headers in which a proxy before this server names users.
+pub(crate) fn without_user(
+    client: &HeaderMap,
+    source: Option<IpAddr>,
+    upgrade: Option<&HeaderValue>,
+    is_identity: impl Fn(&str) -> bool,
+) -> HeaderMap {
     let mut headers = client.clone();
     remove_those_of_the_connection(&mut headers);
     for name in [AUTHORIZATION, EXPECT, HOST] {
@@ -88,15 +103,14 @@ pub(crate) fn of_request(
     for name in names {
         headers.remove(name);
     }
+    remove_user(&mut headers);
     remove_token_protocols(&mut headers);
-    identify(&mut headers, sender.user)?;
-    headers.insert(AUDIT_ID, sender.audit_id.clone());
-    forward_source(&mut headers, sender.source);
-    if let Some(protocol) = sender.upgrade {
+    forward_source(&mut headers, source);
+    if let Some(protocol) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
-    Ok(headers)
+    headers
 }
 
 /// Names the user in headers, instead of whatever they named before.
@@ -104,11 +118,7 @@ pub(crate) fn of_request(
 /// # Errors
 /// When the user cannot be named in headers.
 pub(crate) fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), UserError> {
-    let names: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(EXTRA_PREFIX)).cloned().collect();
-    for name in [USER, UID, GROUP].into_iter().chain(names) {
-        headers.remove(name);
-    }
+    remove_user(headers);
     let value = |field, text: &str| {
         HeaderValue::from_bytes(text.as_bytes()).map_err(|_| UserError { field, value: text.to_owned() })
     };
@@ -129,6 +139,15 @@ pub(crate) fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), UserE
     Ok(())
 }
 
+/// Removes the headers in which a front proxy names the user.
+fn remove_user(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(EXTRA_PREFIX)).cloned().collect();
+    for name in [USER, UID, GROUP].into_iter().chain(names) {
+        headers.remove(name);
+    }
+}
+
 /// The headers of an answer to the client. Those of an upgrade stay if the connection is upgraded.
 pub(crate) fn of_answer(mut headers: HeaderMap, upgrade: Option<HeaderValue>) -> HeaderMap {
     remove_those_of_the_connection(&mut headers);
@@ -142,13 +161,10 @@ pub(crate) fn of_answer(mut headers: HeaderMap, upgrade: Option<HeaderValue>) ->
     headers
 }
 
-/// The protocol that a request upgrades its connection to, if it is one of those that API servers speak. Over another one, such as HTTP/2,
-/// a client could send requests of its own on the connection of the front proxy.
-pub(crate) fn stream_upgrade(request: &HeaderMap) -> Option<HeaderValue> {
-    let is_known = |name: &HeaderValue| {
-        STREAM_PROTOCOLS.iter().any(|known| name.as_bytes().eq_ignore_ascii_case(known.as_bytes()))
-    };
-    upgrade(request).filter(is_known)
+/// Whether a protocol is one of those that clients upgrade connections to. Over another one, such as HTTP/2, a client could send requests
+/// of its own on the connection of the front proxy.
+pub(crate) fn is_of_streams(protocol: &HeaderValue) -> bool {
+    STREAM_PROTOCOLS.iter().any(|known| protocol.as_bytes().eq_ignore_ascii_case(known.as_bytes()))
 }
 
 /// The protocol that a request or an answer upgrades its connection to.
@@ -271,6 +287,13 @@ mod tests {
             "x-remote-user: jane",
         ];
         assert_eq!(sent(&client, &user, None), want);
+    }
+
+    #[test]
+    fn a_server_that_is_not_told_who_the_user_is_believes_nobody_else_about_it() {
+        let client =
+            headers(&[("x-remote-user", "root"), ("x-remote-extra-a", "b"), ("cookie", "c"), ("host", "here")]);
+        assert_eq!(without_user(&client, None, None, |_| false), headers(&[("cookie", "c")]));
     }
 
     #[test]
