@@ -7,7 +7,7 @@ use crate::client::failure::Failure;
 use crate::client::{Client, Lane, undone};
 use crate::connect::version::Unsupported;
 use crate::layout::{FORMAT, Format, Layout, Span};
-use crate::options::{Keys, Options};
+use crate::options::{Keys, Options, REGISTRY_PREFIX, STEERSMAN_PREFIX};
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, StatusRequest, TxnRequest};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -17,11 +17,6 @@ use steersman_storage::kv::{self, Cause};
 
 /// How long a member has to say which version it is.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The default prefix in the layout of Steersman.
-pub const STEERSMAN_PREFIX: &str = "/steersman";
-/// The default prefix of kube-apiserver.
-pub const REGISTRY_PREFIX: &str = "/registry";
 
 /// Why etcd cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -36,11 +36,11 @@ mod options;
 mod proto;
 mod snapshot;
 
+pub use crate::connect::ConnectError;
 pub use crate::connect::restore::{Restore, RestoreError};
-pub use crate::connect::{ConnectError, REGISTRY_PREFIX, STEERSMAN_PREFIX};
 pub use crate::engine::WRITES_MAX;
 pub use crate::engine::shifted::Etcd;
-pub use crate::options::{Certificates, Expiry, Keys, Login, Options};
+pub use crate::options::{Certificates, Expiry, Keys, Login, Options, REGISTRY_PREFIX, STEERSMAN_PREFIX};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use crate::snapshot::fuzz_snapshot;

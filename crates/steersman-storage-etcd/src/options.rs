@@ -1,11 +1,15 @@
 //! Where etcd is and how it is spoken to.
 
-use crate::connect::STEERSMAN_PREFIX;
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::key_map::KeyMap;
+
+/// The default prefix in the layout of Steersman.
+pub const STEERSMAN_PREFIX: &str = "/steersman";
+/// The default prefix of kube-apiserver.
+pub const REGISTRY_PREFIX: &str = "/registry";
 
 /// How etcd is reached, and what is expected of it.
 #[derive(Clone, Debug)]

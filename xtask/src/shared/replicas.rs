@@ -75,7 +75,7 @@ impl Replicas {
     }
 }
 
-/// What each server is started with.
+/// A server's program, flags and addresses, with which it is started again.
 struct Replica {
     binary: PathBuf,
     scratch: PathBuf,

@@ -101,7 +101,7 @@ struct Entered {
     abandoned: Option<CancellationToken>,
 }
 
-/// Who reads the body of a request, and answers it.
+/// The reader of a request's body, which answers it too.
 enum Destination {
     /// This server.
     Here,
