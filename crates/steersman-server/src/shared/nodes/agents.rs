@@ -1,9 +1,9 @@
 //! The interface by which an embedder makes nodes reachable whose agents run in the same process.
 //!
-//! kube-apiserver connects to the kubelet of a node for the logs of a Pod and for actions within its containers. This
-//! server makes no connections, but calls [`Agents`] if it was given some. The requests are those that a kubelet
-//! serves: `/containerLogs/NAMESPACE/POD/CONTAINER`, `/exec/...`, `/attach/...`, `/portForward/NAMESPACE/POD`. The
-//! client's query parameters that select a part of a log are passed on, with `sinceSeconds` as a `sinceTime`.
+//! For the logs of a Pod and for actions within its containers, the server connects to the kubelet of the node
+//! (`nodes::connections`), unless [`Agents`] answer for it. The requests are those that a kubelet serves:
+//! `/containerLogs/NAMESPACE/POD/CONTAINER`, `/exec/...`, `/attach/...`, `/portForward/NAMESPACE/POD`. The client's query
+//! parameters that select a part of a log are passed on, with `sinceSeconds` as a `sinceTime`.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
