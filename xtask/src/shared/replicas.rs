@@ -24,7 +24,7 @@ pub(crate) struct Replicas {
     /// The kubeconfig of their common address.
     pub(crate) kubeconfig: PathBuf,
     killer: JoinHandle<anyhow::Result<Killed>>,
-    stop: mpsc::Sender<()>,
+    stop: mpsc::SyncSender<()>,
     _forwarder: Running,
     _etcd: Etcd,
 }
@@ -58,7 +58,7 @@ impl Replicas {
         let kubeconfig = scratch.join("server-0/replicas.kubeconfig");
         servers[0].ready.kubeconfig_for(&format!("https://{address}"), &kubeconfig)?;
 
-        let (stop, stopped) = mpsc::channel();
+        let (stop, stopped) = mpsc::sync_channel(1);
         let killer = std::thread::spawn(move || kill_in_turn(&replica, servers, &stopped));
         Ok(Replicas { kubeconfig, killer, stop, _forwarder: forwarder, _etcd: etcd })
     }
