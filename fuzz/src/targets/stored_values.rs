@@ -2,7 +2,7 @@
 //! that.
 
 use bytes::Bytes;
-use steersman_server::runtime_config::RuntimeConfig;
+use steersman_server::RuntimeConfig;
 use steersman_storage::kv::transformed::Transformer as _;
 use steersman_storage_kubernetes::{Layout, Values};
 

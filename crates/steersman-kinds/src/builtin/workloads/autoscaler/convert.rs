@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_annotations_are_written_as_upstream_writes_them() {
-        let selector = json!({"matchLabels": {"a": "b"}});
+        let expression = json!({"key": "c", "operator": "Exists"});
+        let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [expression]});
         let scaler = json!({"metadata": {}, "spec": {
             "metrics": [
                 {"type": "Pods", "pods": {
@@ -163,7 +164,7 @@ mod tests {
         let text = |name: &str| old["metadata"]["annotations"][name].as_str().unwrap().to_owned();
         assert_eq!(
             text(METRICS.annotation),
-            r#"[{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"10","selector":{"matchLabels":{"a":"b"}}}},{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"q","targetValue":"5k"}}]"#
+            r#"[{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"10","selector":{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"c","operator":"Exists"}]}}},{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"q","targetValue":"5k"}}]"#
         );
         assert_eq!(
             text(BEHAVIOR.annotation),

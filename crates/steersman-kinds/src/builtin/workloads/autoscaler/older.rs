@@ -35,7 +35,7 @@ struct Source {
     #[serde(skip_serializing_if = "Option::is_none")]
     metric_name: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    metric_selector: Option<Value>,
+    metric_selector: Option<Selector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_average_utilization: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,11 +49,21 @@ struct Source {
     #[serde(skip_serializing_if = "Option::is_none")]
     current_average_value: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    selector: Option<Value>,
+    selector: Option<Selector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     average_value: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     container: Option<Value>,
+}
+
+/// The selector of a metric.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Selector {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    match_labels: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    match_expressions: Option<Value>,
 }
 
 /// The measured object.
@@ -176,6 +186,7 @@ fn older(metric: &Value, amounts: Amounts) -> Metric {
     let (value, average, utilization) =
         (some(&amount["value"]), some(&amount["averageValue"]), some(&amount["averageUtilization"]));
     let (name, selector) = (some(&source["metric"]["name"]), some(&source["metric"]["selector"]));
+    let selector = selector.and_then(|selector| serde_json::from_value(selector).ok());
     // An absent amount that v1 always writes is zero.
     let nothing = || Some(json!("0"));
     let made = match kind.as_str() {
@@ -255,6 +266,7 @@ fn newer(metric: Metric, amounts: Amounts) -> Value {
     ]);
     let name = source.metric_name;
     let selector = source.selector.or(source.metric_selector);
+    let selector = selector.and_then(|selector| serde_json::to_value(selector).ok());
     let measured = name.map(|name| fields([("name", Some(name)), ("selector", selector)]));
     let made = fields([
         ("describedObject", source.target.and_then(|described| serde_json::to_value(described).ok())),
