@@ -316,7 +316,7 @@ fn store_cut_short_is_damaged() {
     let store = entries(&home.path().join("data/store"));
     let file = store.iter().find(|path| path.extension().is_some_and(|kind| kind == "redb")).unwrap();
     let whole = std::fs::read(file).unwrap();
-    // Of a longer part a start may rescue everything that was acknowledged, which depends on where the commits are in the file.
+    // A start may rescue everything that was acknowledged from a longer part, as it happens to be laid out.
     for length in [10_000, 5_000, 100, 1] {
         std::fs::write(file, &whole[..length]).unwrap();
         let name = file.file_name().unwrap().to_string_lossy();
