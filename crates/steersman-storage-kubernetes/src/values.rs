@@ -39,6 +39,8 @@ pub struct Values {
     definitions: Definitions,
     edition: Edition,
     layout: Layout,
+    /// Whether values in Steersman's form are read to their ends, because another program may have damaged them.
+    is_checked: bool,
     /// Whether a value has been read in another form than a write would give it.
     is_mixed: AtomicBool,
 }
@@ -120,13 +122,16 @@ impl Values {
             definitions: Definitions::default(),
             edition,
             layout,
+            is_checked: true,
             is_mixed: AtomicBool::new(false),
         }
     }
 
-    /// An engine whose values have the form of Steersman over one that stores this form.
+    /// An engine whose values have the form of Steersman over one that stores this form. One that no other program writes has checksums of
+    /// its own.
     pub fn over(self, kv: Arc<dyn Kv>) -> Arc<dyn Kv> {
-        Arc::new(Transformed::new(kv, Arc::new(self)))
+        let is_checked = kv.is_shared();
+        Arc::new(Transformed::new(kv, Arc::new(Values { is_checked, ..self })))
     }
 
     /// Takes note of a value that tells how others are read, which is that of a definition. Those of a store that is converted must be known
@@ -179,8 +184,10 @@ impl Values {
             match stored.first() {
                 Some(b'{') => (Written::Json, self.of_json(key, stored)?),
                 Some(_) if Object::json_of(stored).is_ok() => {
-                    // Another program may have cut it, and nothing behind this looks at it again before clients do.
-                    Object::check(stored)?;
+                    // Nothing behind this looks at it again before clients do.
+                    if self.is_checked {
+                        Object::check(stored)?;
+                    }
                     // In the layout of Steersman custom resources have a header too.
                     if self.layout == Layout::Kubernetes && resource(key) == DEFINITIONS {
                         self.definitions.learn(&serde_json::from_slice(Object::json_of(stored)?)?);
