@@ -34,6 +34,7 @@ pub use crate::background::expiry::EVENT_TTL;
 pub use crate::http::documents::backup::BACKUP_PATH;
 pub use crate::http::documents::{discovery, openapi, version};
 pub use crate::http::limits::Concurrency;
+pub use crate::http::passing::join;
 pub use crate::http::service::Service;
 pub use crate::http::timeouts::Timeouts;
 pub use crate::http::web::{Web, WebError};

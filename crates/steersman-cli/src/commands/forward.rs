@@ -11,11 +11,10 @@ use crate::process::signals::Signals;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use std::io::{self, Write as _};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt as _, copy};
+use steersman_server::join;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
@@ -26,8 +25,6 @@ const CONNECTIONS_MAX: usize = 8_192;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server that took no connection is asked last.
 const SHUNNED_FOR: Duration = Duration::from_secs(5);
-/// How long one side of a connection may stay open when the other is closed.
-const HALF_OPEN_MAX: Duration = Duration::from_secs(30);
 /// The pause after a failed accept, as with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -87,33 +84,11 @@ impl Servers {
     }
 
     /// Passes on a connection until one side ends it.
-    async fn serve(&self, mut client: TcpStream) {
-        let Some(mut server) = self.connect().await else { return };
+    async fn serve(&self, client: TcpStream) {
+        let Some(server) = self.connect().await else { return };
         // Options that the kernel refuses only make a vanished peer stay longer.
         let _ = socket::configure(&client).and_then(|()| socket::configure(&server));
-        let (mut from_client, mut to_client) = client.split();
-        let (mut from_server, mut to_server) = server.split();
-        let up = async {
-            copy(&mut from_client, &mut to_server).await?;
-            to_server.shutdown().await
-        };
-        let down = async {
-            copy(&mut from_server, &mut to_client).await?;
-            to_client.shutdown().await
-        };
-        let (mut up, mut down) = (pin!(up), pin!(down));
-        // Whoever leaves a connection half open must not keep its place for ever.
-        let ended = tokio::select! {
-            ended = &mut up => match ended {
-                Ok(()) => timeout(HALF_OPEN_MAX, down).await.unwrap_or(Ok(())),
-                ended => ended,
-            },
-            ended = &mut down => match ended {
-                Ok(()) => timeout(HALF_OPEN_MAX, up).await.unwrap_or(Ok(())),
-                ended => ended,
-            },
-        };
-        if let Err(error) = ended {
+        if let Err(error) = join(client, server).await {
             tracing::debug!(%error, "a connection ended");
         }
     }
@@ -163,7 +138,7 @@ mod tests {
         let (accepted, _) = front.accept().await.unwrap();
         let served = servers.serve(accepted);
         let closes = async { drop(server.accept().await.unwrap()) };
-        let bounded = async { timeout(2 * HALF_OPEN_MAX, served).await.unwrap() };
+        let bounded = async { timeout(Duration::from_secs(60), served).await.unwrap() };
         tokio::join!(bounded, closes);
         drop(client);
     }

@@ -136,9 +136,12 @@ async fn tunnel(client: OnUpgrade, server: OnUpgrade, stopping: CancellationToke
     }
 }
 
-/// Copies bytes in both directions. When one has ended, what is under way in the other one still has some time: a side that
+/// Copies bytes in both directions. When one has ended, what is under way in the other one still has ten seconds: a side that
 /// has sent all that it had to say may wait for an answer, but one that is gone reads nothing, and must not be waited for.
-async fn join<C, S>(client: C, server: S) -> io::Result<()>
+///
+/// # Errors
+/// When either side cannot be read or written.
+pub async fn join<C, S>(client: C, server: S) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite,
     S: AsyncRead + AsyncWrite,
