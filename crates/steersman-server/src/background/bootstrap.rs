@@ -28,6 +28,7 @@ use steersman_kinds::builtin::cluster::resource_metrics;
 use steersman_kinds::catalog::Verb;
 use steersman_machinery::value::{set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
+use steersman_storage::WriteError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -306,6 +307,15 @@ pub(crate) async fn create(
         // Another server has created it meanwhile.
         Err(failure) if failure.status.reason.as_deref() == Some("AlreadyExists") => Ok(()),
         created => created.map(|_| ()),
+    }
+}
+
+/// Removes an entry of the store that is no object of the API, unless another server has just written it.
+async fn remove_entry(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
+    let Some(found) = state.store.get_cached(resource, key) else { return Ok(()) };
+    match state.store.delete(resource, key, found.revision).await {
+        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(Failure::of_write(&error, resource, &key.name)),
     }
 }
 

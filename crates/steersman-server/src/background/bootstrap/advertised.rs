@@ -3,7 +3,7 @@
 //! They are entries of the store and not objects of the API: whoever may write Leases must not say where clients find the API. Their
 //! group has no dot, so that no definition can have it.
 
-use crate::background::bootstrap::own_service;
+use crate::background::bootstrap::{own_service, remove_entry};
 use crate::shared::conversion;
 use crate::shared::status::Failure;
 use crate::state::State;
@@ -13,7 +13,7 @@ use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, Object, ObjectKey};
 use steersman_storage::WriteError;
 
-pub(super) fn resource() -> GroupResource {
+fn resource() -> GroupResource {
     GroupResource::new("steersman", "serveraddresses")
 }
 
@@ -62,9 +62,5 @@ pub(super) async fn keep(state: &State, lease: &ObjectKey, address: Option<Socke
 /// When the store refuses the write.
 pub(super) async fn remove(state: &State, lease: &ObjectKey) -> Result<(), Failure> {
     let (resource, key) = (resource(), key(lease));
-    let Some(found) = state.store.get_cached(&resource, &key) else { return Ok(()) };
-    match state.store.delete(&resource, &key, found.revision).await {
-        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(Failure::of_write(&error, &resource, &key.name)),
-    }
+    remove_entry(state, &resource, &key).await
 }

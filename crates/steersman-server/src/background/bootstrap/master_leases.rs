@@ -4,6 +4,7 @@
 //! Each of them writes the addresses that it finds here into the endpoints of the Service `kubernetes`, so a server that shares their
 //! etcd must be among them, and must find theirs.
 
+use crate::background::bootstrap::remove_entry;
 use crate::shared::conversion;
 use crate::shared::status::Failure;
 use crate::state::State;
@@ -48,11 +49,7 @@ pub(super) async fn keep(state: &State, address: IpAddr) -> Result<(), Failure> 
 /// When the store refuses the write.
 pub(super) async fn remove(state: &State, address: IpAddr) -> Result<(), Failure> {
     let (resource, key) = (resource(), key(address));
-    let Some(found) = state.store.get_cached(&resource, &key) else { return Ok(()) };
-    match state.store.delete(&resource, &key, found.revision).await {
-        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(Failure::of_write(&error, &resource, &key.name)),
-    }
+    remove_entry(state, &resource, &key).await
 }
 
 /// The addresses of the entries that are none of `known`. They name no ports: all servers are expected to have the same.
