@@ -168,7 +168,7 @@ impl Transformed {
                     match opener.0.open(&entry.key, &entry.value) {
                         Ok(Opened { value, .. }) => entry.value = value,
                         Err(Unopened::Lacking) => later.lock().extend(slot.take()),
-                        Err(unopened) => entry.value = unopened.placeholder(&entry.key, entry.revision),
+                        Err(unopened) => entry.value = unopened.mark(&entry.key, entry.revision),
                     }
                 }
             });
@@ -200,9 +200,9 @@ fn slot_of_event(event: &mut Event) -> Option<Slot<'_>> {
 }
 
 impl Unopened {
-    /// Logs a value that is not opened, and returns what stands in its place.
-    fn placeholder(self, key: &Bytes, revision: Revision) -> Bytes {
-        let (cause, placeholder): (Cause, _) = match self {
+    /// Logs a value that is not opened, and returns the mark that takes its place.
+    fn mark(self, key: &Bytes, revision: Revision) -> Bytes {
+        let (cause, mark): (Cause, _) = match self {
             Unopened::Lacking => (Arc::new(StillLacking), SEALED),
             Unopened::Sealed(cause) => (cause, SEALED),
             Unopened::Unreadable(cause) => (cause, UNREADABLE),
@@ -210,7 +210,7 @@ impl Unopened {
         let causes = std::iter::successors(Some(&*cause as &dyn std::error::Error), |error| error.source());
         let why: Vec<String> = causes.map(ToString::to_string).collect();
         tracing::error!(key = %String::from_utf8_lossy(key), %revision, "a stored value cannot be read: {}", why.join(": "));
-        Bytes::from_static(placeholder)
+        Bytes::from_static(mark)
     }
 }
 
@@ -243,7 +243,7 @@ impl Opener {
         for (slot, value) in slots.into_iter().zip(opened) {
             *slot.value = match value {
                 Ok(value) => value,
-                Err(unopened) => unopened.placeholder(slot.key, slot.revision),
+                Err(unopened) => unopened.mark(slot.key, slot.revision),
             };
         }
     }
