@@ -2,6 +2,7 @@
 
 mod cel;
 mod envtest;
+mod etcd;
 mod figure;
 mod hostile;
 mod loops;
@@ -19,6 +20,8 @@ pub(crate) enum Command {
     Cel(cel::Options),
     /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
     Envtest(envtest::Options),
+    /// A server on etcd beside etcd alone, a kube-apiserver on etcd, and a server on its embedded store
+    Etcd(etcd::Options),
     /// Attacks the API server as two users with few rights, and measures other clients; --help lists the flags
     Hostile(hostile::Options),
     /// The control loops of steersman up: 1,000 Pods created, 10,000 dependents collected, a namespace deleted, and the
@@ -36,6 +39,7 @@ pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<Ex
     match command {
         Command::Cel(options) => cel::run(workspace, options),
         Command::Envtest(options) => envtest::run(workspace, options),
+        Command::Etcd(options) => etcd::run(workspace, options),
         Command::Hostile(options) => hostile::run(workspace, options),
         Command::Loops(options) => loops::run(workspace, options),
         Command::Runtime(options) => runtime::run(workspace, options),

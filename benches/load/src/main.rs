@@ -40,7 +40,7 @@ use crate::stages::scale::{self, Growth, Scale};
 use crate::stages::{ALL, Counts};
 
 /// Measures a Kubernetes API server: requests a second, what each costs the server, and its memory
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask bench server")]
 struct Options {
     /// The server to measure; without it, a fresh steersman server for every stage
@@ -79,6 +79,9 @@ struct Options {
     /// Passed on to steersman server: the time for which old versions are kept
     #[arg(long, value_name = "DURATION", conflicts_with = "kubeconfig")]
     history: Option<String>,
+    /// Passed on to steersman server: an etcd that has the objects; each stage has a prefix of its own
+    #[arg(long, value_name = "URLS", conflicts_with = "kubeconfig")]
+    etcd_servers: Option<String>,
     /// Threads of the load client
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -211,7 +214,8 @@ async fn site(options: &Options) -> anyhow::Result<Site> {
     }
     let server = options.server.clone().zip(options.scratch.clone());
     let (binary, scratch) = server.context("no server: give --kubeconfig, or run `cargo xtask bench server`")?;
-    Ok(Site::Own(Launch { binary, scratch, history: options.history.clone(), webhook: hook::start().await? }))
+    let Options { history, etcd_servers, .. } = options.clone();
+    Ok(Site::Own(Launch { binary, scratch, history, etcd_servers, webhook: hook::start().await? }))
 }
 
 /// The version that the server reports.

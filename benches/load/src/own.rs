@@ -26,6 +26,8 @@ pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     pub(crate) scratch: PathBuf,
     pub(crate) history: Option<String>,
+    /// The addresses of an etcd that has the objects, below a prefix for each stage.
+    pub(crate) etcd_servers: Option<String>,
     /// The address of the webhook in this process.
     pub(crate) webhook: SocketAddr,
 }
@@ -61,6 +63,10 @@ impl Launch {
         command.args(["--webhook-service", &service]);
         if let Some(history) = &self.history {
             command.args(["--history", history]);
+        }
+        if let Some(servers) = &self.etcd_servers {
+            let stage = data.file_name().context("the data directory has no name")?;
+            command.args(["--etcd-servers", servers, "--etcd-prefix", &format!("/{}", stage.display())]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let start = Instant::now();

@@ -18,6 +18,7 @@ use crate::kms::proto::{EncryptedObject, SourceType};
 use crate::kms::sources::{SourceId, Sources};
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use futures::{TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -34,6 +35,8 @@ const WELL_INTERVAL: Duration = Duration::from_secs(20);
 const UNWELL_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a seed is used for writes after the service was last well.
 const WRITES_MAX: Duration = Duration::from_secs(3 * 60);
+/// The keys that the service is asked to decrypt at a time.
+const DECRYPTED_AT_ONCE: usize = 16;
 /// The versions of the API that a service may name.
 const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 /// The state that a healthy service reports.
@@ -59,6 +62,9 @@ struct State {
     was_silent: bool,
     version: Option<String>,
 }
+
+/// The service did not answer in time, and would not answer the next call either.
+struct Silence;
 
 /// The seed for writes.
 struct Writing {
@@ -186,25 +192,31 @@ impl Service {
                 unknown.entry(id).or_insert(envelope);
             }
         }
-        for (id, envelope) in unknown {
-            let source_type = envelope.source_type();
-            let outcome = match self.client.decrypt(envelope).await {
-                Ok(plain) => DataKey::new(source_type, &plain).ok_or(CallError::Key),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Ok(data_key) => self.sources.insert(id, data_key),
-                Err(error) => {
-                    tracing::error!(name = self.name, "the key management service has not decrypted a key: {error}");
-                    let mut state = self.state.lock();
-                    state.has_lacked = true;
-                    state.was_silent |= error.is_silence();
-                    if error.is_silence() {
-                        return;
-                    }
-                }
+        let decrypted = stream::iter(unknown.into_iter().map(Ok))
+            .try_for_each_concurrent(DECRYPTED_AT_ONCE, |(id, envelope)| self.decrypt(id, envelope));
+        // What it was too silent to decrypt is asked for again when it is well.
+        let _silent: Result<(), Silence> = decrypted.await;
+    }
+
+    /// Asks the service for the key of one envelope. A refusal is logged, and leaves the key unknown.
+    async fn decrypt(&self, id: SourceId, envelope: EncryptedObject) -> Result<(), Silence> {
+        let source_type = envelope.source_type();
+        let outcome = match self.client.decrypt(envelope).await {
+            Ok(plain) => DataKey::new(source_type, &plain).ok_or(CallError::Key),
+            Err(error) => Err(error),
+        };
+        let error = match outcome {
+            Ok(data_key) => {
+                self.sources.insert(id, data_key);
+                return Ok(());
             }
-        }
+            Err(error) => error,
+        };
+        tracing::error!(name = self.name, "the key management service has not decrypted a key: {error}");
+        let mut state = self.state.lock();
+        state.has_lacked = true;
+        state.was_silent |= error.is_silence();
+        if error.is_silence() { Err(Silence) } else { Ok(()) }
     }
 }
 

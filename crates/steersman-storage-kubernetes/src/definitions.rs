@@ -7,7 +7,7 @@ use std::sync::Arc;
 use steersman_kinds::catalog::Resource;
 use steersman_kinds::crd;
 use steersman_machinery::Value;
-use steersman_machinery::value::{at, str_at};
+use steersman_machinery::value::{at, remove_at, str_at};
 use steersman_schema::Edition;
 
 /// The kinds of the definitions that have been read, as far as they have fields to select by.
@@ -36,6 +36,22 @@ impl State {
     }
 }
 
+/// A definition without what is large and does not matter for selecting: kinds are kept here for ever, since nothing says that a definition
+/// was deleted.
+fn without_bulk(definition: &Value) -> Value {
+    let mut definition = definition.clone();
+    for bulk in ["annotations", "labels", "managedFields"] {
+        remove_at(&mut definition, &["metadata", bulk]);
+    }
+    remove_at(&mut definition, &["status", "conditions"]);
+    let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+    for version in versions.into_iter().flatten() {
+        remove_at(version, &["schema"]);
+        remove_at(version, &["additionalPrinterColumns"]);
+    }
+    definition
+}
+
 impl Definitions {
     /// Takes note of a definition in its stored form.
     pub(crate) fn learn(&self, definition: &Value) {
@@ -52,10 +68,9 @@ impl Definitions {
         }
         let versions = at(definition, &["spec", "versions"]).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let has_fields = |version: &Value| at(version, &["selectableFields"]).and_then(Value::as_array).is_some();
-        // The schemas, which would take long to compile, do not matter here.
         let resource = || {
             let schema = &|_: &str| Some(Arc::default());
-            crd::custom_resources_with(definition, Edition::Kubernetes, schema, None).ok()
+            crd::custom_resources_with(&without_bulk(definition), Edition::Kubernetes, schema, None).ok()
         };
         let resource = if versions.iter().any(has_fields) { resource() } else { None };
         self.0.write().insert(kind, Known { state, resource });

@@ -35,6 +35,9 @@ use steersman_machinery::Revision;
 /// The version of the form that is written and read.
 pub const FORMAT: u32 = 1;
 
+/// The latest revision of a restored store: what is added to it still fits into all numbers that hold revisions.
+pub const RESTORED_REVISION_MAX: Revision = Revision(1 << 53);
+
 /// The origin of a backup.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]

@@ -3,6 +3,7 @@
 //! The load client is a program in `benches/load`. This module builds it, and the server that it starts and kills
 //! unless it is given another's kubeconfig. The flags are passed to the client.
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
@@ -18,13 +19,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
-    let mut command = workspace.cargo_benches();
-    command.args(["build", "--release", "--locked", "--package", "bench-load"]);
-    command.args(["--message-format", "json-render-diagnostics"]);
-    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    anyhow::ensure!(output.status.success(), "cargo build of the load client ended with {}", output.status);
-    let client = executable(&String::from_utf8_lossy(&output.stdout), "bench-load");
-    let mut client = Command::new(client.context("cargo build named no bench-load")?);
+    let mut client = Command::new(load_client(workspace)?);
     client.args(&options.flags);
     let scratch = if needs_server(&options.flags) {
         let scratch = workspace.scratch("bench-server")?;
@@ -38,6 +33,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     }
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the load client and says where it is.
+pub(super) fn load_client(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let mut command = workspace.cargo_benches();
+    command.args(["build", "--release", "--locked", "--package", "bench-load"]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    anyhow::ensure!(output.status.success(), "cargo build of the load client ended with {}", output.status);
+    let client = executable(&String::from_utf8_lossy(&output.stdout), "bench-load");
+    client.context("cargo build named no bench-load")
 }
 
 /// Whether a server has to be started: not if another one is named, or only help is requested.

@@ -13,9 +13,18 @@ use crate::shared::process::{Running, until};
 /// How long it may take to listen.
 const START_MAX: Duration = Duration::from_secs(30);
 
+/// Whether a write waits for the disk.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Durability {
+    /// As users run it.
+    Synced,
+    /// Faster, for tests that cut no power.
+    Unsynced,
+}
+
 /// A running etcd.
 pub(crate) struct Etcd {
-    _members: Vec<Running>,
+    members: Vec<Running>,
     /// The addresses of its members, as `--etcd-servers` takes them.
     pub(crate) url: String,
 }
@@ -23,7 +32,12 @@ pub(crate) struct Etcd {
 impl Etcd {
     /// Starts `n_members` with their data and logs in `directory`, and waits until all of them listen, which they do once there is
     /// a leader.
-    pub(crate) fn start(program: &Path, directory: &Path, n_members: usize) -> anyhow::Result<Etcd> {
+    pub(crate) fn start(
+        program: &Path,
+        directory: &Path,
+        n_members: usize,
+        durability: Durability,
+    ) -> anyhow::Result<Etcd> {
         let ports = |_| Ok((free_port()?, free_port()?));
         let ports = (0..n_members).map(ports).collect::<anyhow::Result<Vec<(u16, u16)>>>()?;
         let url = |port: u16| format!("http://127.0.0.1:{port}");
@@ -39,14 +53,22 @@ impl Etcd {
             etcd.args(["--name", &name, "--data-dir"]).arg(directory.join(format!("etcd-{name}")));
             etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
             etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-            etcd.args(["--initial-cluster", &peers, "--unsafe-no-fsync"]).stderr(log);
+            etcd.args(["--initial-cluster", &peers]).stderr(log);
+            if durability == Durability::Unsynced {
+                etcd.arg("--unsafe-no-fsync");
+            }
             members.push(Running::start(&mut etcd)?);
         }
         for (client, _) in &ports {
             until("that etcd listens", START_MAX, || TcpStream::connect(("127.0.0.1", *client)).is_ok())?;
         }
         let url = ports.iter().map(|(client, _)| url(*client)).collect::<Vec<String>>().join(",");
-        Ok(Etcd { _members: members, url })
+        Ok(Etcd { members, url })
+    }
+
+    /// The resident memory of all members in bytes.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        self.members.iter().map(Running::resident_bytes).sum()
     }
 }
 

@@ -104,6 +104,13 @@ impl Running {
         self.child.id()
     }
 
+    /// Its resident memory in bytes, as the kernel counts it.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/status", self.id());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        resident_bytes(&status).with_context(|| format!("no VmRSS in {path}"))
+    }
+
     /// The next line of its standard output, waiting at most `patience`.
     pub(crate) fn listen(&self, patience: Duration) -> Heard {
         match self.lines.recv_timeout(patience) {
@@ -139,5 +146,21 @@ impl Drop for Running {
         // Both fail only if the program has ended already, as desired.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_memory_is_read_from_the_kernels_table() {
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   35532 kB\nThreads:\t3\n"), Some(35532 * 1024));
+        assert_eq!(resident_bytes("Name:\tx\n"), None);
     }
 }

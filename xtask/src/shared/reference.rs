@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::shared::etcd::{Etcd, free_port};
+use crate::shared::etcd::{Durability, Etcd, free_port};
 use crate::shared::process::{Running, capture, until};
 use crate::shared::steersman::Ready;
 use crate::shared::tools;
@@ -31,7 +31,7 @@ pub(crate) struct Reference {
 
 /// A running kube-apiserver, and its etcd unless that was there before. They are dropped in this order.
 pub(crate) struct Upstream {
-    _apiserver: Running,
+    apiserver: Running,
     _etcd: Option<Etcd>,
     pub(crate) address: String,
     /// The CA of its certificate.
@@ -68,7 +68,7 @@ impl Reference {
 
     /// Starts etcd alone, with its data and log in `directory`.
     pub(crate) fn start_etcd(&self, directory: &Path) -> anyhow::Result<Etcd> {
-        Etcd::start(&self.etcd, directory, 1)
+        Etcd::start(&self.etcd, directory, 1, Durability::Unsynced)
     }
 
     /// Starts a kube-apiserver on an etcd.
@@ -96,16 +96,21 @@ impl Reference {
         apiserver.arg("--tls-private-key-file").arg(pki.join("server.key"));
         apiserver.arg("--client-ca-file").arg(pki.join("ca.crt"));
         let apiserver = Running::start(apiserver.stderr(log))?;
-        Ok(Upstream {
-            _apiserver: apiserver,
-            _etcd: None,
-            address: format!("https://127.0.0.1:{secure}"),
-            ca: pki.join("ca.crt"),
-        })
+        Ok(Upstream { apiserver, _etcd: None, address: format!("https://127.0.0.1:{secure}"), ca: pki.join("ca.crt") })
     }
 }
 
 impl Upstream {
+    /// The id of the kube-apiserver's process.
+    pub(crate) fn id(&self) -> u32 {
+        self.apiserver.id()
+    }
+
+    /// The resident memory of the kube-apiserver in bytes.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        self.apiserver.resident_bytes()
+    }
+
     /// Waits until it is ready, and writes a kubeconfig out of that of a server with the same certificates.
     pub(crate) fn kubeconfig(&self, of_other: &Ready, path: &Path) -> anyhow::Result<()> {
         of_other.kubeconfig_for(&self.address, path)?;

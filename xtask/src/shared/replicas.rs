@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::shared::etcd::{Etcd, free_port};
+use crate::shared::etcd::{Durability, Etcd, free_port};
 use crate::shared::process::{Heard, Running};
 use crate::shared::steersman::{Role, Steersman};
 
@@ -38,7 +38,7 @@ struct Killed {
 impl Replicas {
     /// Starts all of it in `scratch`, the servers with `extra` flags.
     pub(crate) fn start(binary: &Path, etcd: &Path, scratch: &Path, extra: &[&str]) -> anyhow::Result<Replicas> {
-        let etcd = Etcd::start(etcd, scratch, MEMBERS)?;
+        let etcd = Etcd::start(etcd, scratch, MEMBERS, Durability::Unsynced)?;
         let ports = (0..SERVERS).map(|_| free_port()).collect::<anyhow::Result<Vec<u16>>>()?;
         let addresses: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let replica = Replica {

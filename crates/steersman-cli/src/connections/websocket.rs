@@ -92,9 +92,10 @@ where
     type Future =
         Either<MapOk<S::Future, fn(Response<B>) -> Answer<B>>, BoxFuture<'static, Result<Answer<B>, S::Error>>>;
 
-    fn call(&self, mut request: Request<R>) -> Self::Future {
+    fn call(&self, request: Request<R>) -> Self::Future {
         let key = accept_key(&request);
-        let upgrade = key.and_then(|key| Some((key, request.extensions_mut().remove::<OnUpgrade>()?)));
+        // The service keeps its own: what looks like a watch may be a proxied request, or an `exec` in a namespace of this name.
+        let upgrade = key.and_then(|key| Some((key, request.extensions().get::<OnUpgrade>()?.clone())));
         let Some((key, upgrade)) = upgrade else {
             let plain: fn(Response<B>) -> Answer<B> = |answer| answer.map(EitherBody::Left);
             return Either::Left(self.service.call(request).map_ok(plain));
@@ -319,6 +320,33 @@ mod tests {
         let connection = http1::Builder::new().serve_connection(TokioIo::new(near), service).with_upgrades();
         tokio::spawn(async move { connection.await.unwrap() });
         (far, events, places)
+    }
+
+    /// A namespace may be called `watch`, and a proxied path may have any query.
+    #[tokio::test]
+    async fn a_service_upgrades_what_only_looks_like_a_watch_itself() {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        let service = service_fn(|mut request: Request<Incoming>| async move {
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut stream = TokioIo::new(upgrade.await.unwrap());
+                stream.write_all(b"of the service").await.unwrap();
+            });
+            let answer = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            let answer = answer.header(CONNECTION, "Upgrade").header(UPGRADE, "websocket");
+            Ok::<_, Infallible>(answer.body(Empty::<Bytes>::new()).unwrap())
+        });
+        let place = Arc::new(Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap());
+        let service = WebSockets::new(service, Tasks::default(), place);
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(near), service).with_upgrades();
+        tokio::spawn(async move { connection.await.unwrap() });
+        let head = "GET /api/v1/namespaces/watch/pods/p/exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        far.write_all(head.as_bytes()).await.unwrap();
+        let mut read = Vec::new();
+        far.read_to_end(&mut read).await.unwrap();
+        assert!(read.starts_with(b"HTTP/1.1 101") && read.ends_with(b"of the service"), "{read:?}");
     }
 
     fn tell(events: &Events, bytes: &'static str) {

@@ -37,8 +37,14 @@ pub(crate) async fn handle(cx: &mut Context<'_>, body: Bytes, unread: Unread) ->
     if let Some(fault) = cx.target.name.as_deref().filter(|_| cx.target.has_name_in_path).and_then(path_fault) {
         return Err(Failure::bad_request(fault));
     }
-    if cx.target.is_old_watch && *method != Method::GET {
-        return Err(Failure::method_not_allowed());
+    if cx.target.is_old_watch {
+        // The verb that was authorized is `watch`, and only collections and objects are watched.
+        if cx.target.subresource.is_some() {
+            return Err(Failure::unknown_resource());
+        }
+        if *method != Method::GET {
+            return Err(Failure::method_not_allowed());
+        }
     }
     let operation = &cx.operation;
     match operation.resource().handling() {

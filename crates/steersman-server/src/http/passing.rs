@@ -1,8 +1,8 @@
 //! Connects a client with another server: streams the body of an answer, or the bytes of an upgraded connection.
 //!
 //! Called for the servers behind APIServices (`chain::proxy`), and for nodes, Pods and Services (`endpoint::stream`).
-//! Nothing is held in memory but what is under way: a side that does not read stops the other one. What has no end of its
-//! own ends with the server.
+//! Nothing is held in memory but what is under way: a side that does not read stops the other one. An answer
+//! without a deadline ends when this server stops.
 
 use crate::http::answer::Answer;
 use crate::shared::request::body::{Body, Chunks, Error as AnswerError};
@@ -34,6 +34,17 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(crate) struct Upgrade {
     pub(crate) protocol: HeaderValue,
     client: OnUpgrade,
+}
+
+/// How long an answer may last.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lasts {
+    /// The rest is given up then.
+    Until(Instant),
+    /// As long as the client wants. It ends when this server stops: each event is whole, and clients watch again.
+    Watch,
+    /// As long as the client wants. It breaks off when this server stops, so that nobody takes a part for the whole.
+    Unbounded,
 }
 
 /// Why a connection was not upgraded, although the other server has not refused it.
@@ -68,33 +79,31 @@ pub(crate) fn is_refusal(status: StatusCode) -> bool {
     status.is_client_error() || status.is_server_error()
 }
 
-/// The answer of the other server, whose body is passed on as it comes. Without a deadline it may last for as long as the
-/// client wants.
+/// The answer of the other server, whose body is passed on as it comes.
 pub(crate) fn streamed(
     state: &State,
     response: Response<Incoming>,
-    deadline: Option<Instant>,
+    lasts: Lasts,
     place: Option<Reservation>,
 ) -> Answer {
     let (head, incoming) = response.into_parts();
     let mut answer = Answer::empty(head.status.as_u16());
     *answer.response.headers_mut() = headers::of_answer(head.headers, None);
     if !incoming.is_end_stream() {
-        *answer.response.body_mut() = body(state, incoming, deadline, place);
+        *answer.response.body_mut() = body(state, incoming, lasts, place);
     }
     answer
 }
 
 /// The body of an answer, passed on as it comes.
-pub(crate) fn body(state: &State, body: Incoming, deadline: Option<Instant>, place: Option<Reservation>) -> Body {
-    let is_endless = deadline.is_none();
-    Body::chunks(Passed {
-        body,
-        deadline: deadline.map(|deadline| Box::pin(sleep_until(deadline))),
-        stopping: is_endless.then(|| Box::pin(state.stopping_token().clone().cancelled_owned())),
-        permit: None,
-        _place: place,
-    })
+pub(crate) fn body(state: &State, body: Incoming, lasts: Lasts, place: Option<Reservation>) -> Body {
+    let stopping = || Box::pin(state.stopping_token().clone().cancelled_owned());
+    let end = match lasts {
+        Lasts::Until(deadline) => End::Deadline(Box::pin(sleep_until(deadline))),
+        Lasts::Watch => End::Stop(stopping()),
+        Lasts::Unbounded => End::BreakOff(stopping()),
+    };
+    Body::chunks(Passed { body, end, permit: None, _place: place })
 }
 
 /// Connects the client with the other server, which keeps the place until either has ended.
@@ -136,8 +145,8 @@ async fn tunnel(client: OnUpgrade, server: OnUpgrade, stopping: CancellationToke
     }
 }
 
-/// Copies bytes in both directions. When one has ended, what is under way in the other one still has ten seconds: a side that
-/// has sent all that it had to say may wait for an answer, but one that is gone reads nothing, and must not be waited for.
+/// Copies bytes in both directions. When one direction has ended, the other one has ten more seconds: a side that has sent
+/// everything may wait for an answer, but one that is gone reads nothing, and must not be waited for.
 ///
 /// # Errors
 /// When either side cannot be read or written.
@@ -171,24 +180,37 @@ where
 /// The body of an answer of another server.
 struct Passed {
     body: Incoming,
-    /// When the rest is given up.
-    deadline: Option<Pin<Box<Sleep>>>,
-    /// Ends an answer that has no end of its own.
-    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    end: End,
     permit: Option<Box<dyn Send>>,
     _place: Option<Reservation>,
+}
+
+/// What ends an answer before its sender does.
+enum End {
+    Deadline(Pin<Box<Sleep>>),
+    Stop(Pin<Box<WaitForCancellationFutureOwned>>),
+    BreakOff(Pin<Box<WaitForCancellationFutureOwned>>),
+}
+
+impl End {
+    /// The last chunk, when it is time.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AnswerError>>> {
+        let broken = |why: &str| Some(Err(AnswerError::Broken(why.to_owned())));
+        match self {
+            End::Deadline(deadline) => {
+                deadline.as_mut().poll(cx).map(|()| broken("the other server did not send it in time"))
+            }
+            End::Stop(stopping) => stopping.as_mut().poll(cx).map(|()| None),
+            End::BreakOff(stopping) => stopping.as_mut().poll(cx).map(|()| broken("this server is stopping")),
+        }
+    }
 }
 
 impl Chunks for Passed {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AnswerError>>> {
         loop {
-            let is_late = self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready());
-            if is_late {
-                let why = "the other server did not send it in time".to_owned();
-                return Poll::Ready(Some(Err(AnswerError::Broken(why))));
-            }
-            if self.stopping.as_mut().is_some_and(|stopping| stopping.as_mut().poll(cx).is_ready()) {
-                return Poll::Ready(None);
+            if let Poll::Ready(end) = self.end.poll(cx) {
+                return Poll::Ready(end);
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
@@ -207,6 +229,6 @@ impl Chunks for Passed {
 
     fn hold(&mut self, permit: Box<dyn Send>) {
         // As of other streams, only the beginning of one counts among the requests in flight.
-        self.permit = self.deadline.is_some().then_some(permit);
+        self.permit = matches!(self.end, End::Deadline(_)).then_some(permit);
     }
 }

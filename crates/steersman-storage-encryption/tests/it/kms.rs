@@ -49,6 +49,23 @@ async fn a_value_is_written_and_read_and_a_restart_asks_for_its_key_once() {
 }
 
 #[tokio::test]
+async fn the_keys_of_many_values_are_asked_for_at_the_same_time() {
+    let (kv, file): (Arc<dyn Kv>, _) = (Arc::new(Memory::new()), file());
+    let plugin = Plugin::start(file.dir(), "1");
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for name in names {
+        // Each start makes a key of its own.
+        create(&store(&kv, &file.open().await).await, "secrets", name).await;
+    }
+    let encryption = file.open().await;
+    plugin.await_decryptions(plugin.n_decrypted() + names.len());
+    let open = store(&kv, &encryption).await;
+    for name in names {
+        assert!(has(&open, "secrets", name).await, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn another_key_of_the_service_makes_values_stale() {
     let (kv, file): (Arc<dyn Kv>, _) = (Arc::new(Memory::new()), file());
     let plugin = Plugin::start(file.dir(), "1");

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::UnixListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,6 +54,9 @@ struct Answers {
     key_id: Mutex<String>,
     healthz: Mutex<String>,
     n_decrypted: AtomicUsize,
+    /// Each decryption waits until so many have been asked for.
+    n_awaited: AtomicUsize,
+    asked: Notify,
 }
 
 impl Plugin {
@@ -68,6 +72,8 @@ impl Plugin {
             key_id: Mutex::new(key_id.to_owned()),
             healthz: Mutex::new("ok".to_owned()),
             n_decrypted: AtomicUsize::new(0),
+            n_awaited: AtomicUsize::new(0),
+            asked: Notify::new(),
         });
         let mut tasks = JoinSet::new();
         let given = answers.clone();
@@ -97,10 +103,27 @@ impl Plugin {
         self.answers.n_decrypted.load(Ordering::Relaxed)
     }
 
+    /// Answers no decryption before `n` have been asked for.
+    pub(crate) fn await_decryptions(&self, n: usize) {
+        self.answers.n_awaited.store(n, Ordering::Relaxed);
+    }
+
     /// Ends it, and its connections.
     pub(crate) async fn stop(mut self) {
         self.tasks.shutdown().await;
         std::fs::remove_file(&self.socket).unwrap();
+    }
+}
+
+impl Answers {
+    async fn decryption_asked(&self) {
+        let enough = self.asked.notified();
+        let n = self.n_decrypted.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.n_awaited.load(Ordering::Relaxed) <= n {
+            self.asked.notify_waiters();
+        } else {
+            enough.await;
+        }
     }
 }
 
@@ -122,7 +145,7 @@ async fn answer(
             Encrypted { ciphertext, key_id }.encode_to_vec()
         }
         "/v2.KeyManagementService/Decrypt" => {
-            answers.n_decrypted.fetch_add(1, Ordering::Relaxed);
+            answers.decryption_asked().await;
             let ciphertext = payload();
             let bar = ciphertext.iter().position(|byte| *byte == b'|').unwrap();
             Payload { bytes: ciphertext[bar + 1..].to_vec() }.encode_to_vec()

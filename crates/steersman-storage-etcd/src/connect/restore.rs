@@ -17,11 +17,10 @@ use prost::Message;
 use std::mem;
 use std::sync::Arc;
 use steersman_machinery::Revision;
+use steersman_storage::backup::RESTORED_REVISION_MAX;
 use steersman_storage::kv::{self, Entry, TXN_OPS_MAX};
 use uuid::Uuid;
 
-/// The latest revision of a restored store: what is added to it still fits into all numbers that hold revisions.
-const REVISION_MAX: Revision = Revision(1 << 53);
 /// The most revisions by which etcd is advanced, where those of the store are etcd's. It takes a quarter of an hour at 5,000 writes a second.
 const ADVANCE_MAX: u64 = 5_000_000;
 /// After so many writes their history is removed, since it fills etcd.
@@ -108,7 +107,7 @@ impl Restore {
     /// # Errors
     /// When there is something else below the prefix.
     pub async fn begin(options: Options, revision: Revision) -> Result<Restore, RestoreError> {
-        if REVISION_MAX < revision {
+        if RESTORED_REVISION_MAX < revision {
             return Err(RestoreError::TooLate { revision });
         }
         let prefix = options.prefix.clone();

@@ -6,7 +6,7 @@
 //! `handler_proxy.go`, in whose words failures are told, in plain text.
 
 use crate::http::answer::Answer;
-use crate::http::passing::{self, Upgrade, UpgradeError};
+use crate::http::passing::{self, Lasts, Upgrade, UpgradeError};
 use crate::shared::aggregation::remote::Remote;
 use crate::shared::aggregation::remotes::SendError;
 use crate::shared::request::passed_headers::{self as headers, Sender};
@@ -79,7 +79,7 @@ pub(super) async fn pass_on(
     };
     match (upgrade, place) {
         (Some(_), place) if passing::is_refusal(response.status()) => {
-            passing::streamed(state, response, Some(deadline), place)
+            passing::streamed(state, response, Lasts::Until(deadline), place)
         }
         (Some(upgrade), Some(place)) => {
             passing::upgraded(state, upgrade, place, response).unwrap_or_else(|error| not_upgraded(&error))
@@ -91,8 +91,12 @@ pub(super) async fn pass_on(
             Answer::text(502, "the backend attempted to redirect this request, which is not permitted")
         }
         (_, place) => {
-            let deadline = (!info.is_long_running()).then_some(deadline);
-            passing::streamed(state, response, deadline, place)
+            let lasts = match info {
+                info if !info.is_long_running() => Lasts::Until(deadline),
+                info if info.verb == "watch" => Lasts::Watch,
+                _ => Lasts::Unbounded,
+            };
+            passing::streamed(state, response, lasts, place)
         }
     }
 }

@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
+use tower::timeout::error::Elapsed;
 
 /// The port of a kubelet whose Node names none.
 const KUBELET_PORT: u16 = 10_250;
@@ -147,6 +148,9 @@ impl Connections {
 fn why_not_connected(error: &legacy::Error, host: &str, authority: &str) -> String {
     let Some(cause) = error.source() else { return format!("dial tcp {authority}: {error}") };
     let causes = std::iter::successors(Some(cause), |cause: &&(dyn std::error::Error + 'static)| (**cause).source());
+    if causes.clone().any(|cause| cause.is::<Elapsed>()) {
+        return "net/http: TLS handshake timeout".to_owned();
+    }
     let mut io_errors = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).map(innermost);
     let Some(cause_io) = io_errors.next() else { return format!("dial tcp {authority}: {}", transport::chain(cause)) };
     if let Some(refused) = cause_io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {

@@ -161,8 +161,8 @@ pub(crate) fn of_answer(mut headers: HeaderMap, upgrade: Option<HeaderValue>) ->
     headers
 }
 
-/// Whether a protocol is one of those that clients upgrade connections to. Over another one, such as HTTP/2, a client could send requests
-/// of its own on the connection of the front proxy.
+/// Whether a protocol is one of those that clients upgrade connections to. Over another one, such as HTTP/2, a client could
+/// send requests of its own on a connection that is trusted.
 pub(crate) fn is_of_streams(protocol: &HeaderValue) -> bool {
     STREAM_PROTOCOLS.iter().any(|known| protocol.as_bytes().eq_ignore_ascii_case(known.as_bytes()))
 }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_told_who_the_user_is_believes_nobody_else_about_it() {
+    fn a_server_that_is_not_told_the_user_gets_no_header_that_names_one() {
         let client =
             headers(&[("x-remote-user", "root"), ("x-remote-extra-a", "b"), ("cookie", "c"), ("host", "here")]);
         assert_eq!(without_user(&client, None, None, |_| false), headers(&[("cookie", "c")]));

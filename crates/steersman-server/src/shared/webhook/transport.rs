@@ -5,16 +5,19 @@ use crate::shared::webhook::EndpointError;
 use crate::shared::webhook::tls::unusable;
 use bytes::Bytes;
 use http::header::LOCATION;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
+use hyper_rustls::{FixedServerNameResolver, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceBuilder};
 
 /// The maximum size of a response, upstream's limit for admission reviews.
 const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -26,8 +29,20 @@ const IDLE_CONNECTIONS_MAX: usize = 64;
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The time limit of the handshake of TLS, after which Go's clients give up too.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The idle time after which a connection is probed, the time between probes, and the probes without an answer after which it
+/// ends: those of Go's clients. An answer may last for days, and its sender may be gone without a word.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBES_MAX: u32 = 9;
+/// The most bytes that are read ahead of an answer. Its head must fit in.
+const READ_AHEAD_BYTES_MAX: usize = 64 << 10;
+
 /// A client over TLS, whose requests have bodies of this type.
-pub(in crate::shared) type HttpsClient<B> = legacy::Client<HttpsConnector<HttpConnector>, B>;
+pub(in crate::shared) type HttpsClient<B> = legacy::Client<Connector, B>;
+
+/// Connects, with a time limit for each step.
+type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
 
 /// The protocols for an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -149,15 +164,24 @@ where
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_connect_timeout(Some(timeout));
+    http.set_keepalive(Some(PROBE_AFTER));
+    http.set_keepalive_interval(Some(PROBE_AFTER));
+    http.set_keepalive_retries(Some(PROBES_MAX));
+    // While there are bytes that the other side has not acknowledged, nothing is probed.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    http.set_tcp_user_timeout(Some(PROBES_MAX * PROBE_AFTER));
     let connector = match protocols {
         Protocols::All => connector.enable_all_versions().wrap_connector(http),
         Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
     };
+    // Connecting has its own limit, so that this one is that of the handshake.
+    let connector = ServiceBuilder::new().timeout(timeout + HANDSHAKE_TIMEOUT).service(connector);
     Ok(legacy::Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(idle_max)
         .pool_idle_timeout(IDLE_TIME_MAX)
         .pool_timer(TokioTimer::new())
-        .build(connector))
+        .http1_max_buf_size(READ_AHEAD_BYTES_MAX)
+        .build(BoxCloneSyncService::new(connector)))
 }
 
 /// The beginning of a text from the endpoint.

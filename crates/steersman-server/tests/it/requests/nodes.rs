@@ -168,8 +168,18 @@ impl Node {
         self.shared.ended.notified().await;
     }
 
-    /// Asks for an upgrade of a new connection.
+    /// Asks for an upgrade of a new connection to SPDY.
     pub(super) async fn ask_to_upgrade(&self, user: User, request: http::request::Builder) -> Response<Incoming> {
+        self.ask_to_upgrade_to("SPDY/3.1", user, request).await
+    }
+
+    /// The same to another protocol.
+    pub(super) async fn ask_to_upgrade_to(
+        &self,
+        protocol: &str,
+        user: User,
+        request: http::request::Builder,
+    ) -> Response<Incoming> {
         let (near, client) = tokio::io::duplex(1 << 16);
         let service = TowerToHyperService::new(self.test.server.service_as(user));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(near), service);
@@ -180,7 +190,7 @@ impl Node {
             .header("host", "api.example.com")
             .header("authorization", "Bearer secret")
             .header("connection", "Upgrade")
-            .header("upgrade", "SPDY/3.1");
+            .header("upgrade", protocol);
         sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap()
     }
 }

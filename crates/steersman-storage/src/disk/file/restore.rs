@@ -4,6 +4,7 @@
 //! interrupted restore leaves behind is no empty store: it is refused as one whose file is missing. A restore that fails, or is
 //! dropped, leaves the directory as it was.
 
+use crate::backup::RESTORED_REVISION_MAX;
 use crate::disk::format::{self, EVENTS, FILL_BYTES, HEADS, META, Position};
 use crate::disk::newest::{self, Noted};
 use crate::disk::open::{OpenError, hold, make_dir, private, sync_dir, way_out};
@@ -15,9 +16,6 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use steersman_machinery::Revision;
-
-/// The latest revision of a restored store: what is added to it still fits into all numbers that hold revisions.
-const REVISION_MAX: Revision = Revision(1 << 53);
 
 /// The error of a restore.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +113,7 @@ impl Restore {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
         };
-        if REVISION_MAX < revision {
+        if RESTORED_REVISION_MAX < revision {
             return Err(RestoreError::TooLate { revision });
         }
         make_dir(dir).map_err(at(dir))?;

@@ -6,7 +6,7 @@ use crate::http::endpoint::context::Context;
 use crate::http::endpoint::stream::backend;
 use crate::http::endpoint::stream::kubelet::Kubelet;
 use crate::http::endpoint::stream::pod;
-use crate::http::passing;
+use crate::http::passing::{self, Lasts};
 use crate::shared::nodes::connections::Peer;
 use crate::shared::request::query;
 use crate::shared::request::unread;
@@ -46,7 +46,7 @@ pub(super) async fn answer(cx: &Context<'_>) -> Result<Answer, Failure> {
     let kubelet = Kubelet::find(cx, node).await?.backend(peer);
     let query = kubelet_query(cx);
     let path = if query.is_empty() { path } else { format!("{path}?{query}") };
-    // Nothing of the client's request is for the kubelet but the options.
+    // The kubelet gets only the options.
     let mut request = kubelet.request(cx, &path, HeaderMap::new(), unread::empty())?;
     *request.method_mut() = Method::GET;
     let place = passing::place(cx.state, cx.payer)?;
@@ -57,7 +57,7 @@ pub(super) async fn answer(cx: &Context<'_>) -> Result<Answer, Failure> {
         if !(StatusCode::OK..=StatusCode::PARTIAL_CONTENT).contains(&response.status()) {
             return Err(refused(response, &name).await);
         }
-        Ok(Answer::stream("text/plain", passing::body(&state, response.into_body(), None, Some(place))))
+        Ok(Answer::stream("text/plain", passing::body(&state, response.into_body(), Lasts::Unbounded, Some(place))))
     })))
 }
 

@@ -44,9 +44,32 @@ pub(super) fn read(cx: &Context<'_>, subresource: &Subresource) -> Value {
 
 /// The path of the proxy, and the rest of the path, which belongs to the other side.
 pub(super) fn split<'a>(cx: &Context<'a>) -> (&'a str, &'a str) {
-    let proxy = format!("/{}/proxy", cx.operation.name());
-    match cx.path.find(&proxy) {
-        Some(at) => cx.path.split_at(at + proxy.len()),
-        None => (cx.path, ""),
+    split_after(cx.path, if cx.operation.namespace().is_some() { 7 } else { 5 })
+}
+
+/// The first segments of a path, and the rest: `/api/v1/nodes/NAME/proxy` has five.
+fn split_after(path: &str, n_segments: usize) -> (&str, &str) {
+    match path.match_indices('/').nth(n_segments) {
+        Some((at, _)) => path.split_at(at),
+        None => (path, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_path_begins_behind_the_proxy_whatever_the_names_are() {
+        for (path, n_segments, rest) in [
+            ("/api/v1/nodes/n/proxy", 5, ""),
+            ("/api/v1/nodes/n/proxy/", 5, "/"),
+            ("/api/v1/nodes/proxy/proxy/logs/a", 5, "/logs/a"),
+            ("/api/v1/namespaces/proxy/services/namespaces/proxy/a", 7, "/a"),
+        ] {
+            let (proxy, found) = split_after(path, n_segments);
+            assert_eq!((found, format!("{proxy}{found}").as_str()), (rest, path));
+            assert!(proxy.ends_with("/proxy"));
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::http::endpoint::stream::backend::{self, Backend};
 use crate::http::endpoint::stream::kubelet::Kubelet;
 use crate::http::endpoint::stream::location::{self, Location};
 use crate::http::endpoint::stream::{options, pod};
-use crate::http::passing::{self, Upgrade};
+use crate::http::passing::{self, Lasts, Upgrade};
 use crate::shared::nodes::connections::Peer;
 use crate::shared::request::query;
 use crate::shared::request::unread::Unread;
@@ -19,6 +19,7 @@ use crate::shared::status::Failure;
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use rand::Rng as _;
+use std::net::IpAddr;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{ObjectKey, Value};
 use tokio::net::lookup_host;
@@ -50,7 +51,7 @@ pub(super) async fn answer(cx: &Context<'_>, options: &Value, unread: Unread) ->
         answer.set(LOCATION.as_str(), &format!("{prefix}/{query}"));
         return Ok(answer);
     }
-    let mut headers = backend::headers(cx, &unread, None);
+    let mut headers = backend::for_backend(cx, &unread, None);
     if let Ok(uri) = HeaderValue::from_str(&format!("{prefix}{}", query::encode_path(&path))) {
         headers.insert(FORWARDED_URI, uri);
     }
@@ -68,7 +69,7 @@ pub(super) async fn answer(cx: &Context<'_>, options: &Value, unread: Unread) ->
         if let Some(Ok(through)) = through.map(|through| HeaderValue::from_str(&through)) {
             response.headers_mut().insert(LOCATION, through);
         }
-        Ok(passing::streamed(&state, response, None, Some(place)))
+        Ok(passing::streamed(&state, response, Lasts::Unbounded, Some(place)))
     })))
 }
 
@@ -81,11 +82,15 @@ async fn of_node(cx: &Context<'_>) -> Result<Backend, Failure> {
     }
     // The port is the client's choice, so that it must not lead to this machine.
     let addresses = lookup_host((kubelet.host.as_str(), 0)).await;
-    let mut addresses = addresses.map_err(|error| Failure::bad_request(format!("lookup {}: {error}", kubelet.host)))?;
-    if !addresses.all(|address| location::is_global(address.ip())) {
-        return Err(not_allowed());
+    let addresses = addresses.map_err(|error| Failure::bad_request(format!("lookup {}: {error}", kubelet.host)))?;
+    let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+    match addresses.first() {
+        // Another lookup might find another address.
+        Some(first) if addresses.iter().copied().all(location::is_global) => {
+            Ok(Backend::new(Peer::Other, location.scheme, &first.to_string(), number(location.port)?))
+        }
+        _ => Err(not_allowed()),
     }
-    Ok(Backend::new(Peer::Other, location.scheme, &kubelet.host, number(location.port)?))
 }
 
 /// A port of a Pod.

@@ -111,6 +111,42 @@ async fn whoever_may_only_get_a_connection_runs_nothing() {
     assert_eq!(node.received().uri, "/exec/default/p/c?command=sh&output=1");
 }
 
+/// The path of an API server behind the address of a node would be called with the certificate for kubelets.
+#[tokio::test]
+async fn the_address_of_a_node_leads_to_no_path() {
+    let node = Node::start().await;
+    for address in ["127.0.0.1/api/v1/secrets?", "127.0.0.1#", "n@127.0.0.1"] {
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+        node.http().merge("/api/v1/nodes/n/status", &status).await.ok();
+        for path in ["pods/p/log", "pods/p/exec?command=sh"] {
+            let request = Request::get(format!("/api/v1/namespaces/default/{path}"));
+            let (status, said) = message(node.ask_to_upgrade(admin(), request).await).await;
+            assert!(status.is_server_error() && said.contains("cannot be called"), "{address}: {status} {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn connections_to_kubelets_are_upgraded_to_protocols_of_streams_alone() {
+    let node = Node::start().await;
+    for path in ["/api/v1/namespaces/default/pods/p/exec?command=sh", "/api/v1/nodes/n/proxy/exec/a"] {
+        let answer = node.ask_to_upgrade_to("h2c", admin(), Request::get(path)).await;
+        let want = "connections to kubelets are upgraded to SPDY/3.1 or websocket, not to \"h2c\"";
+        assert_eq!(message(answer).await, (StatusCode::BAD_REQUEST, want.to_owned()));
+    }
+}
+
+/// Such a path is authorized as `watch`.
+#[tokio::test]
+async fn the_old_paths_of_watches_lead_to_no_subresource() {
+    let node = Node::start().await;
+    for path in ["namespaces/default/pods/p/log", "namespaces/default/pods/p/exec", "nodes/n/proxy/a", "nodes/n/status"]
+    {
+        let answer = node.http().get(&format!("/api/v1/watch/{path}")).await;
+        assert_eq!(answer.code, 404, "{path}: {answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_connection_must_be_upgraded_and_a_refusal_is_the_kubelets() {
     let node = Node::start().await;

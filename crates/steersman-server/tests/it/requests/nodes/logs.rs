@@ -75,14 +75,15 @@ async fn a_client_that_goes_before_the_answer_ends_the_request_at_the_kubelet() 
 }
 
 #[tokio::test]
-async fn the_end_of_the_server_ends_logs_and_requests_for_them() {
+async fn the_end_of_the_server_breaks_off_logs_and_ends_requests_for_them() {
     let node = Node::start().await;
     let mut body = node.http().unread(&format!("{PODS}/p/log?follow=true")).await;
     let http = node.http();
     let asking = tokio::spawn(async move { http.get(&format!("{PODS}/late/log")).await });
     node.arrived().await;
     node.test.server.begin_stop();
-    assert_eq!(next(&mut body).await, None);
+    let end = body.frame().await.expect("no end that looks like that of a whole log");
+    assert_eq!(end.unwrap_err().to_string(), "the rest of the answer cannot be made: this server is stopping");
     assert_eq!(asking.await.unwrap().code, 503);
 }
 
