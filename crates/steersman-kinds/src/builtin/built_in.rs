@@ -19,6 +19,9 @@ use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
 
+/// A path that is carried for kinds whose status is written without their metadata.
+const LABELS: &[&str] = &["metadata", "labels"];
+
 /// The strategy of a kind of the table.
 pub(super) struct BuiltIn {
     kind: &'static Kind,
@@ -201,6 +204,10 @@ impl Strategy for BuiltIn {
                 self.complete(new);
                 for path in self.kind.status_leaves {
                     carry(new, old, path);
+                }
+                if self.kind.status_leaves.contains(&LABELS) {
+                    // As upstream's `ResetObjectMetaForStatus`: nobody owns this field.
+                    carry(new, old, &["metadata", "deletionTimestamp"]);
                 }
                 (self.kind.prepare_status)(new, old);
                 self.complete(new);

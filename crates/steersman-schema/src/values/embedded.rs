@@ -88,6 +88,9 @@ fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
         Err(error) => return errors.push(Error::invalid(path, metadata.clone(), error.to_string())),
     };
     let text = |key: &str| decoded.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if let Some(generation) = decoded.get("generation").and_then(Value::as_i64).filter(|generation| *generation < 0) {
+        errors.push(Error::invalid(&path.child("generation"), generation, "must be greater than or equal to 0"));
+    }
     let mut refuse = |path: &Path, value: &str, faults: Vec<String>| {
         errors.extend(faults.into_iter().map(|fault| Error::invalid(path, value, fault)));
     };
@@ -121,11 +124,13 @@ fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
     for owner in decoded.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
         // Upstream blames no single item.
         let path = path.child("ownerReferences");
-        for key in ["apiVersion", "kind", "name", "uid"] {
-            let value = owner.get(key).and_then(Value::as_str).unwrap_or_default();
-            if value.is_empty() {
-                let why = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                errors.push(Error::invalid(&path.child(key), "", why));
+        let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+        if GroupVersion::parse(text("apiVersion")).is_none_or(|parsed| parsed.version.is_empty()) {
+            errors.push(Error::invalid(&path.child("apiVersion"), text("apiVersion"), "version must not be empty"));
+        }
+        for key in ["kind", "name", "uid"] {
+            if text(key).is_empty() {
+                errors.push(Error::invalid(&path.child(key), "", "must not be empty"));
             }
         }
     }

@@ -225,6 +225,16 @@ impl<'a> Pass<'a> {
         let Some(bounds) = &schema.bounds else { return };
         let value = number.as_f64().unwrap_or_default();
         let wholes = |bound: &serde_json::Number| Some((number.as_i64()?, bound.as_i64()?));
+        let mut compare = |what: &str, bound: &serde_json::Number| outcome.extend(self.range(schema, bound, what));
+        if let Some(factor) = &bounds.multiple_of {
+            compare("MultipleOf", factor);
+        }
+        if let Some(min) = &bounds.minimum {
+            compare("Minimum boundary", min);
+        }
+        if let Some(max) = &bounds.maximum {
+            compare("Maximum boundary", max);
+        }
         let mut refuse = |text: &str, bound: &serde_json::Number| {
             outcome.push(self.invalid(Value::Number(number.clone()), format!("{text} {}", plain(bound))));
         };
@@ -268,7 +278,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a number is in the range of its type and format.
+    /// The fault of a number, or of a bound for it, outside the range of its type and format.
     fn range(&self, schema: &Schema, number: &serde_json::Number, what: &str) -> Option<Error> {
         let format = format::checked(schema);
         let whole = || match number.as_i64() {

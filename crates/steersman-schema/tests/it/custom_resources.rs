@@ -196,7 +196,6 @@ fn numbers_are_held_to_bounds_and_formats() {
     let cut = ["FieldValueInvalid f: Invalid value: 2: f in body should be a multiple of 0.5"];
     field(json!({"type": "number", "multipleOf": 0.5}), json!(2), &cut);
     field(json!({"type": "number", "multipleOf": 2.5}), json!(4), &[]);
-    field(json!({"type": "integer", "multipleOf": 0.5}), json!(2), &[]);
     field(
         json!({"type": "integer", "format": "int32"}),
         json!(3_000_000_000_u64),
@@ -204,6 +203,15 @@ fn numbers_are_held_to_bounds_and_formats() {
             r#"FieldValueInvalid <nil>: Invalid value: "": Checked value must be of type integer with format int32 in f"#,
         ],
     );
+    // A bound that no value of the type can have is a fault of each value.
+    for (bound, what) in
+        [("maximum", "Maximum boundary"), ("minimum", "Minimum boundary"), ("multipleOf", "MultipleOf")]
+    {
+        let want = format!(
+            r#"FieldValueInvalid <nil>: Invalid value: "": {what} value must be of type integer (default format) in f"#
+        );
+        field(json!({"type": "integer", bound: 0.5}), json!(0), &[&want]);
+    }
     field(
         json!({"type": "integer"}),
         json!(1.5),
@@ -328,6 +336,16 @@ fn embedded_resources_have_a_type_and_sound_metadata() {
             r#"FieldValueInvalid f.metadata.managedFields[0].fieldsType: Invalid value: "b": must be `FieldsV1`"#,
             r#"FieldValueInvalid f.metadata.managedFields[0].operation: Invalid value: "a": must be `Apply` or `Update`"#,
             r#"FieldValueInvalid f.metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty"#,
+        ],
+    );
+    let metadata =
+        json!({"generation": -1, "ownerReferences": [{"apiVersion": "a/b/c", "kind": "a", "name": "b", "uid": "c"}]});
+    field(
+        definition.clone(),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}),
+        &[
+            "FieldValueInvalid f.metadata.generation: Invalid value: -1: must be greater than or equal to 0",
+            r#"FieldValueInvalid f.metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be empty"#,
         ],
     );
     field(
@@ -550,9 +568,10 @@ fn a_status_subresource_restricts_the_root() {
     let fine =
         json!({"type": "object", "description": "d", "properties": {}, "required": [], "additionalProperties": null});
     assert_eq!(structural::check_root_with_status(&fine, &path), []);
-    let odd = json!({"type": "object", "oneOf": [{"required": ["a"]}]});
-    let said = structural::check_root_with_status(&odd, &path)[0].to_string();
-    assert!(said.starts_with("S: Invalid value: ") && said.contains("only [Description Type Format Title"), "{said}");
+    for odd in [json!({"type": "object", "oneOf": [{"required": ["a"]}]}), json!({"type": "object", "oneOf": []})] {
+        let said = structural::check_root_with_status(&odd, &path)[0].to_string();
+        assert!(said.starts_with("S: Invalid value: ") && said.contains("only [Description Type Format"), "{said}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! in its [`Strategy`](crate::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the
 //! request, and turns the [`Outcome`] into an answer.
 
+mod admin_access;
 mod commit;
 mod create;
 mod current;

@@ -3,6 +3,7 @@
 
 use crate::builtin::kind::{Column, Conversion, Kind, RULES, SelectableField, Version};
 use crate::strategy::Rules;
+use steersman_machinery::name;
 
 mod cells;
 mod convert;
@@ -29,6 +30,8 @@ pub const CORE: Kind = Kind {
         ],
         ..Version::V1
     }],
+    // Upstream checks no more than that it can be part of a path.
+    name_faults: name::path_segment,
     validate: validate::CORE,
     ..EVENT
 };

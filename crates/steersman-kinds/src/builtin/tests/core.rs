@@ -146,6 +146,12 @@ fn an_event_lives_where_its_object_lives() {
 }
 
 #[test]
+fn an_event_of_the_core_group_may_have_any_name_that_fits_into_a_path() {
+    let faults = |group: &str, name: &str| Subject::of(group, "Event").strategy().name_faults(name).len();
+    assert_eq!((faults("", "Pod_A"), faults("", "a/b"), faults("events.k8s.io", "Pod_A")), (0, 1, 1));
+}
+
+#[test]
 fn a_row_of_an_event_tells_when_it_was() {
     let events = Subject::of("", "Event");
     let event = json!({

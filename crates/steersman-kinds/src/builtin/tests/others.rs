@@ -445,6 +445,10 @@ fn a_revision_is_for_good() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let cells = revisions.strategy().cells(revisions.version(), &revision, now);
     assert_eq!(cells[1..3], [json!("statefulset.apps/web"), json!(2)]);
+    for data in [json!(-1.5), json!(true)] {
+        let revision = json!({"metadata": {"name": "r"}, "revision": 2, "data": data});
+        revisions.refused(revision, &["data: Required value: data must be a valid JSON object"]);
+    }
     let (_, errors) = revisions.update(Endpoint::Main, &revision, |revision| revision["data"] = json!({}));
     assert_errors(errors, &["data: Invalid value: {}: field is immutable"]);
 }

@@ -370,6 +370,11 @@ fn a_short_stateful_set_is_filled_in() {
         }])
     );
     assert_eq!(set["status"], json!({"availableReplicas": 0, "replicas": 0}));
+    let mut other = set.clone();
+    other["spec"]["serviceName"] = json!("A");
+    let why = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an \
+               alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+    sets.refused(other, &[&format!("spec.serviceName: Invalid value: \"A\": {why}")]);
     let (_, errors) = sets.update(Endpoint::Main, &set, |set| set["spec"]["serviceName"] = json!("y"));
     assert_errors(
         errors,

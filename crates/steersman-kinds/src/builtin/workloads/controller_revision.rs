@@ -2,9 +2,11 @@
 
 use crate::builtin::kind::{Column, Kind, Version};
 use crate::builtin::rules::cells::{self, NONE};
+use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use steersman_machinery::Value;
+use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 
 pub const KIND: Kind = Kind {
@@ -24,12 +26,18 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     validate: &[
-        Rule::present("data", "data is mandatory"),
+        Rule::new("data", Check::By(data)).and_present("data is mandatory"),
         Rule::new("revision", Check::NotNegative),
         Rule::new("data", Check::Immutable),
     ],
     ..Kind::NAMESPACED
 };
+
+fn data(data: &Field<'_>, errors: &mut Vec<Error>) {
+    if !data.value.is_object() {
+        errors.push(data.required("data must be a valid JSON object"));
+    }
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
+use steersman_machinery::name;
 use steersman_machinery::value::{object_at, remove_at, set_at};
 
 /// A field behind a feature gate that is off by default: it is dropped, unless the old object has it.
@@ -59,6 +60,7 @@ pub const KIND: Kind = Kind {
             "spec.podManagementPolicy",
             Check::Text(is_management_policy, "must be 'OrderedReady' or 'Parallel'"),
         ),
+        Rule::new("spec.serviceName", Check::Format(name::dns1123_label)).on_create().unless_empty(),
         Rule::new("spec.updateStrategy", Check::By(strategy)),
         Rule::new("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Check::OneOf(&["Delete", "Retain"])),
         Rule::new("spec.persistentVolumeClaimRetentionPolicy.whenScaled", Check::OneOf(&["Delete", "Retain"])),

@@ -5,6 +5,7 @@ use crate::shared::operation::Operation;
 use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::admission::{self, Action, Review};
+use crate::write::registry::admin_access;
 use crate::write::registry::escalation;
 use crate::write::registry::identity;
 use crate::write::registry::judging;
@@ -54,6 +55,7 @@ pub(super) async fn plan<'s>(
     let mut errors = metadata::validate_create(&object, strategy);
     let validate = |operation: &mut Operation<'_>| strategy.validate_create(version, &object, &operation.budget);
     errors.extend(operation.computed(validate).await);
+    admin_access::check(state, operation, &object, None, &mut errors).await?;
     // Within an exceeded budget the owners of fields, or the faults, are not complete.
     operation.budget.check()?;
     judging::judge(operation, &object, None, &mut errors).await;

@@ -5,6 +5,7 @@ use crate::shared::status::Failure;
 use crate::state::State;
 use crate::write::admission::{self, Action, Review};
 use crate::write::initializers::field;
+use crate::write::registry::admin_access;
 use crate::write::registry::current::Current;
 use crate::write::registry::delete;
 use crate::write::registry::escalation;
@@ -63,6 +64,7 @@ pub(super) async fn plan<'s>(
     };
     errors.extend(operation.computed(validate).await);
     let before = if is_unfinished { None } else { Some(&old) };
+    admin_access::check(state, operation, &new, before, &mut errors).await?;
     // If the budget is exceeded, the field owners or the validation errors are incomplete.
     operation.budget.check()?;
     judging::judge(operation, &new, before, &mut errors).await;

@@ -4,8 +4,10 @@ use crate::requests::aggregation::Authority;
 use crate::requests::nodes::{Node, PODS};
 use crate::support::{Options, text};
 use http_body_util::BodyExt as _;
+use serde_json::json;
 use std::time::Duration;
 use steersman_server::{Body, KubeletClient};
+use tokio::net::TcpListener;
 
 async fn next(body: &mut Body) -> Option<String> {
     let frame = body.frame().await?.unwrap();
@@ -85,6 +87,20 @@ async fn the_end_of_the_server_breaks_off_logs_and_ends_requests_for_them() {
     let end = body.frame().await.expect("no end that looks like that of a whole log");
     assert_eq!(end.unwrap_err().to_string(), "the rest of the answer cannot be made: this server is stopping");
     assert_eq!(asking.await.unwrap().code, 503);
+}
+
+#[tokio::test]
+async fn a_kubelet_that_takes_a_connection_and_says_nothing_is_given_up() {
+    let node = Node::start().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let status = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+    node.http().merge("/api/v1/nodes/n/status", &status).await.ok();
+    // From here on time passes while nothing happens.
+    tokio::time::pause();
+    let answer = node.http().get(&format!("{PODS}/p/log")).await;
+    let want = "error dialing backend: net/http: TLS handshake timeout";
+    assert_eq!((answer.code, text(&answer.json(), "/message")), (500, want));
 }
 
 #[tokio::test]

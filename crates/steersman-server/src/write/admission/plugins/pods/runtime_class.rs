@@ -6,7 +6,7 @@ use crate::shared::status::Failure;
 use crate::write::admission::plugin::{Action, Phase, Plugin, Review, find, is_about_pod, name_of};
 use futures::future::BoxFuture;
 use serde_json::json;
-use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::value::{Map, at, object_at, set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 
 #[derive(Debug)]
@@ -28,8 +28,8 @@ enum Refusal {
 }
 
 impl Plugin for RuntimeClass {
-    fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
-        phase == Phase::Mutate && action == Action::Create && is_about_pod(attributes)
+    fn handles(&self, _phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        action == Action::Create && is_about_pod(attributes)
     }
 
     fn mutate<'a>(
@@ -39,40 +39,65 @@ impl Plugin for RuntimeClass {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let Some(pod) = new else { return Ok(()) };
-            let name = str_at(pod, &["spec", "runtimeClassName"]).map(str::to_owned);
-            let class = match &name {
-                None => None,
-                Some(name) => class(review, name).await?,
-            };
-            let admitted = match (&name, &class) {
-                (Some(name), None) => Err(Refusal::Unknown { name: name.clone() }),
-                _ => apply(pod, class.as_ref()),
-            };
-            admitted.map_err(|refusal| {
-                Failure::forbidden(&review.operation.group_resource(), name_of(pod), &refusal.to_string())
-            })
+            let admitted = class(review, pod).await?.and_then(|class| apply(pod, class.as_ref()));
+            admitted.map_err(|refusal| refused(review, pod, &refusal))
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        review: &'a mut Review<'_, '_>,
+        new: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            // Without one there is nothing to find.
+            let Some(pod) = new.filter(|pod| at(pod, &["spec", "overhead"]).is_some()) else { return Ok(()) };
+            let admitted = class(review, pod).await?.and_then(|class| check(pod, class.as_ref()));
+            admitted.map_err(|refusal| refused(review, pod, &refusal))
         })
     }
 }
 
-async fn class(review: &Review<'_, '_>, name: &str) -> Result<Option<Value>, Failure> {
-    find(review.state, &GroupResource::new("node.k8s.io", "runtimeclasses"), &ObjectKey::cluster(name)).await
+/// The class of a pod, if it names one.
+async fn class(review: &Review<'_, '_>, pod: &Value) -> Result<Result<Option<Value>, Refusal>, Failure> {
+    let Some(name) = str_at(pod, &["spec", "runtimeClassName"]) else { return Ok(Ok(None)) };
+    let (classes, key) = (GroupResource::new("node.k8s.io", "runtimeclasses"), ObjectKey::cluster(name));
+    let found = find(review.state, &classes, &key).await?;
+    Ok(found.map(Some).ok_or_else(|| Refusal::Unknown { name: name.to_owned() }))
+}
+
+fn refused(review: &Review<'_, '_>, pod: &Value, refusal: &Refusal) -> Failure {
+    Failure::forbidden(&review.operation.group_resource(), name_of(pod), &refusal.to_string())
+}
+
+/// The overhead of a class.
+fn overhead(class: Option<&Value>) -> Option<Value> {
+    let overhead = at(class?, &["overhead"]).filter(|overhead| !overhead.is_null())?;
+    Some(at(overhead, &["podFixed"]).cloned().unwrap_or_else(|| json!({})))
+}
+
+/// Checks the overhead that a pod has in the end.
+fn check(pod: &Value, class: Option<&Value>) -> Result<(), Refusal> {
+    let is_empty = |overhead: &Value| overhead.as_object().is_none_or(Map::is_empty);
+    let given = at(pod, &["spec", "overhead"]).filter(|overhead| !is_empty(overhead));
+    match (overhead(class), given) {
+        (None, Some(_)) => Err(Refusal::UnexpectedOverhead),
+        (Some(fixed), given) if given.is_none_or(|given| *given != fixed) && !is_empty(&fixed) => {
+            Err(Refusal::OtherOverhead)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sets the overhead and the placement of a pod from its class.
 fn apply(pod: &mut Value, class: Option<&Value>) -> Result<(), Refusal> {
     let given = at(pod, &["spec", "overhead"]).filter(|overhead| !overhead.is_null()).cloned();
-    match class.and_then(|class| at(class, &["overhead"])).filter(|overhead| !overhead.is_null()) {
-        Some(overhead) => {
-            let fixed = at(overhead, &["podFixed"]).cloned().unwrap_or_else(|| json!({}));
-            let is_other = |given: &Value| given.as_object().is_some_and(|given| !given.is_empty()) && *given != fixed;
-            if given.as_ref().is_some_and(is_other) {
-                return Err(Refusal::OtherOverhead);
-            }
-            set_at(pod, &["spec", "overhead"], fixed);
+    if let Some(fixed) = overhead(class) {
+        let is_other = |given: &Value| given.as_object().is_some_and(|given| !given.is_empty()) && *given != fixed;
+        if given.as_ref().is_some_and(is_other) {
+            return Err(Refusal::OtherOverhead);
         }
-        None if given.is_some() => return Err(Refusal::UnexpectedOverhead),
-        None => {}
+        set_at(pod, &["spec", "overhead"], fixed);
     }
     match class.and_then(|class| at(class, &["scheduling"])) {
         Some(scheduling) => place(pod, scheduling),
@@ -160,6 +185,10 @@ mod tests {
         assert_eq!(apply(&mut other, Some(&class())).unwrap_err().to_string(), why);
         let mut heavy = json!({"spec": {"overhead": {"cpu": "1"}}});
         assert_eq!(apply(&mut heavy.clone(), Some(&class())), Err(Refusal::OtherOverhead));
-        assert_eq!(apply(&mut heavy, None), Err(Refusal::UnexpectedOverhead));
+        assert_eq!(apply(&mut heavy, None), Ok(()), "its overhead is validated first");
+        assert_eq!(check(&heavy, None), Err(Refusal::UnexpectedOverhead));
+        assert_eq!(check(&heavy, Some(&class())), Err(Refusal::OtherOverhead));
+        let own = json!({"spec": {"overhead": {"cpu": "10m"}}});
+        assert_eq!((check(&own, Some(&class())), check(&json!({"spec": {}}), None)), (Ok(()), Ok(())));
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn complete_families(
         return;
     }
     let is_bare = str_at(service, &["spec", "clusterIP"]) == Some("None") && has_no_selector(service);
-    if policy(service).is_empty() {
+    // An empty one is given, and invalid.
+    if at(service, &POLICY).is_none_or(Value::is_null) {
         let before = old.map(policy).filter(|policy| !policy.is_empty()).map(str::to_owned);
         let usual = if is_bare { REQUIRE } else { SINGLE };
         set_at(service, &POLICY, Value::from(before.unwrap_or_else(|| usual.to_owned())));

@@ -309,6 +309,11 @@ fn families_that_there_are_not_are_refused() {
     let one = Allocator::default();
     refused(
         &one,
+        json!({"type": "ClusterIP", "ipFamilyPolicy": ""}),
+        r#"spec.ipFamilyPolicy: Unsupported value: "": supported values: "PreferDualStack", "RequireDualStack", "SingleStack""#,
+    );
+    refused(
+        &one,
         json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack"}),
         r#"spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services"#,
     );
