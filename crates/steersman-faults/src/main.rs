@@ -15,13 +15,14 @@ mod workload;
 
 use crate::client::Client;
 use crate::cluster::{Cluster, Programs};
-use crate::fault::Kind;
+use crate::fault::{Event, Kind};
 use crate::history::{History, Outcome};
 use crate::workload::Workload;
 use anyhow::Context as _;
 use clap::Parser;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long the last events of watches may take once everything is mended.
 const SETTLES: Duration = Duration::from_secs(120);
+
+/// The most faults of a run of which each is printed.
+const DETAILED_MAX: usize = 50;
 
 /// How often the members are asked for their hashes.
 const HASH_ATTEMPTS: usize = 20;
@@ -62,6 +66,9 @@ struct Flags {
     /// Faults of this kind alone
     #[arg(long)]
     only: Option<Kind>,
+    /// Seconds without a fault after each, so that what one costs can be told; with at most 50 faults it is printed
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    rest: u64,
 }
 
 #[tokio::main]
@@ -96,15 +103,16 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
 
     let mut random = StdRng::seed_from_u64(seed);
     let begun = Instant::now();
-    let mut faults = Vec::new();
+    let (mut faults, mut times) = (Vec::new(), Vec::new());
     for number in 0..flags.faults {
         let event = match flags.only {
             Some(kind) => fault::draw_kind(&mut random, flags.members, flags.servers, kind),
             None => fault::draw(&mut random, flags.members, flags.servers),
         };
-        if flags.faults <= 50 || number % 50 == 0 {
+        if flags.faults <= DETAILED_MAX || number % 50 == 0 {
             println!("{:6.1} s  {number}: {event}", begun.elapsed().as_secs_f64());
         }
+        let since = load.now();
         event.happen(&mut cluster).await.with_context(|| format!("fault {number}: {event}"))?;
         for process in cluster.servers.iter_mut().chain(&mut cluster.members) {
             if process.has_ended() {
@@ -116,7 +124,8 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
                 return Ok(faults);
             }
         }
-        sleep(Duration::from_millis(random.random_range(0..1_000))).await;
+        sleep(Duration::from_secs(flags.rest) + Duration::from_millis(random.random_range(0..1_000))).await;
+        times.push((event, since..load.now()));
     }
     let broken_for = begun.elapsed();
 
@@ -162,12 +171,23 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
         faults.push(format!("the members hold different data: {hashes:?}"));
     }
     faults.extend(check::check(&history));
+    if flags.faults <= DETAILED_MAX {
+        times.iter().for_each(|(event, during)| report_of(event, during, &history));
+    }
     report(&history, broken_for, load.n_gone.load(Ordering::SeqCst));
     if faults.is_empty() {
         drop(cluster);
         std::fs::remove_dir_all(scratch)?;
     }
     Ok(faults)
+}
+
+/// The longest operation that began while a fault lasted, or in the rest after it.
+fn report_of(event: &Event, during: &Range<Duration>, history: &History) {
+    let begun = history.operations.iter().filter(|operation| during.contains(&operation.began));
+    let unknown = begun.clone().filter(|operation| operation.outcome == Outcome::Unknown).count();
+    let longest = begun.map(|operation| operation.ended - operation.began).max().unwrap_or_default();
+    println!("{event}: the longest operation took {:.1} s, {unknown} of unknown outcome", longest.as_secs_f64());
 }
 
 fn report(history: &History, took: Duration, n_gone: u64) {

@@ -38,6 +38,11 @@ impl Workload {
         })
     }
 
+    /// The time of this run, as operations have it.
+    pub(crate) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
     /// Clients begin no more operations.
     pub(crate) fn stop(&self) {
         self.is_over.store(true, Ordering::SeqCst);

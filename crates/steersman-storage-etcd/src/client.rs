@@ -4,13 +4,17 @@ mod call;
 mod endpoints;
 pub(crate) mod failure;
 mod member;
+mod patience;
 
 use crate::client::call::{Call, Order};
 use crate::client::endpoints::Endpoints;
 use crate::client::failure::{Away, Failure, NO_SPACE_REMEDY, Refusal, Silent};
 use crate::client::member::Member;
+use crate::client::patience::Patience;
 use crate::options::Options;
 use crate::proto::{AuthenticateRequest, ResponseHeader, WatchRequest, WatchResponse};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +53,7 @@ pub(crate) struct Client {
     cluster_id: OnceLock<u64>,
     endpoints: Mutex<Endpoints>,
     members: Vec<Member>,
+    patience: Patience,
     /// History up to this revision is gone, as far as is known.
     oldest: AtomicU64,
     /// Set once the data are others than those that were seen.
@@ -69,6 +74,7 @@ impl Client {
             cluster_id: OnceLock::new(),
             endpoints: Mutex::new(Endpoints::new(members.len())),
             members,
+            patience: Patience::new(options.read_timeout, options.write_timeout),
             oldest: AtomicU64::new(0),
             options,
             replaced: OnceLock::new(),
@@ -141,12 +147,17 @@ impl Client {
         self.replaced.get().map_or(Ok(()), |fault| Err(Failure::Replaced(fault.clone())))
     }
 
-    /// Reads: asks one member after the other until one answers or the time is over.
+    /// Reads: asks one member, then all of them, until one answers or the time is over.
     pub(crate) async fn read<C: Call>(&self, lane: Lane, request: &C, give_up: Instant) -> Result<C::Answer, Failure> {
         let at_most = if lane == Lane::Bulk { self.options.write_timeout } else { self.options.read_timeout };
         let mut n_failures = 0;
         loop {
-            match self.attempt(lane, request, at_most, give_up).await {
+            let answer = match (n_failures, lane) {
+                // A long answer is not asked for several times.
+                (0, _) | (_, Lane::Bulk) => self.attempt(lane, request, at_most, give_up).await,
+                _ => self.attempt_all(lane, request, at_most, give_up).await,
+            };
+            match answer {
                 Err(failure @ (Failure::NotDone(_) | Failure::Unknown(_))) => {
                     n_failures += 1;
                     self.pause_after(n_failures).await;
@@ -164,6 +175,18 @@ impl Client {
         if n_failures.is_multiple_of(self.members.len()) {
             sleep(PAUSE).await;
         }
+    }
+
+    /// Writes at the member that answers best, once.
+    pub(crate) async fn write<C: Call>(&self, request: &C, give_up: Instant) -> Result<C::Answer, Failure> {
+        let (at_most, begun) = (self.patience.now(), Instant::now());
+        let answer = self.attempt(Lane::Requests, request, at_most, give_up).await;
+        match &answer {
+            Err(Failure::Unknown(_)) if at_most <= begun.elapsed() => self.patience.missed(at_most),
+            Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
+            Ok(_) | Err(_) => self.patience.answered(begun.elapsed()),
+        }
+        answer
     }
 
     /// Asks the member that answers best, once.
@@ -191,6 +214,40 @@ impl Client {
         }
         drop(endpoints);
         answer
+    }
+
+    /// Asks all members at the same time, once. The one that answers first is asked next, since it has a leader. For what does no harm when it is
+    /// done several times.
+    pub(crate) async fn attempt_all<C: Call>(
+        &self,
+        lane: Lane,
+        request: &C,
+        at_most: Duration,
+        give_up: Instant,
+    ) -> Result<C::Answer, Failure> {
+        let at_most = at_most.min(give_up.saturating_duration_since(Instant::now()));
+        let ask = |member| async move { (member, self.ask(member, lane, request, at_most).await) };
+        let mut asked: FuturesUnordered<_> = (0..self.members.len()).map(ask).collect();
+        let mut last = None;
+        while let Some((member, answer)) = asked.next().await {
+            let mut endpoints = self.endpoints.lock();
+            match answer {
+                Err(failure @ (Failure::NotDone(_) | Failure::Unknown(_))) => {
+                    endpoints.failed(member, Instant::now());
+                    last = Some(failure);
+                }
+                answer => {
+                    endpoints.answered(member);
+                    endpoints.prefer(member);
+                    return answer;
+                }
+            }
+        }
+        let silent = || {
+            let endpoint = self.endpoint(self.pick()).to_owned();
+            Failure::NotDone(Arc::new(Silent { endpoint, milliseconds: at_most.as_millis() }))
+        };
+        Err(last.unwrap_or_else(silent))
     }
 
     /// Asks one member, once; with another token if the one that was used is not accepted.

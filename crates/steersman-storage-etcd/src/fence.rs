@@ -77,14 +77,15 @@ impl Fence {
         let mut n_failures = 0;
         loop {
             let written = async {
+                // A member that grants one has a leader, and gets the fence next. Leases that nobody uses end by themselves.
                 let at_most = client.options.write_timeout;
-                let lease = client.attempt(Lane::Requests, &lease, at_most, give_up).await?.id;
+                let lease = client.attempt_all(Lane::Requests, &lease, at_most, give_up).await?.id;
                 let write = TxnRequest {
                     compare: Vec::new(),
                     success: vec![RequestOp::put(self.key.clone(), Bytes::new(), lease)],
                     failure: Vec::new(),
                 };
-                client.attempt(Lane::Requests, &write, at_most, give_up).await
+                client.write(&write, give_up).await
             };
             match written.await {
                 Ok(done) => {

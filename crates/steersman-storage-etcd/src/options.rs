@@ -27,10 +27,9 @@ pub struct Options {
     pub certificates: Certificates,
     /// The user, where etcd's authentication is on. A user whose name is in the client certificate needs none.
     pub login: Option<Login>,
-    /// How long one member has to answer a read before another is asked.
+    /// How long one member has to answer a read, and at first a write, before another is asked.
     pub read_timeout: Duration,
-    /// How long one member has to answer a write. Longer than etcd's own limit, which is 7 s by default, so that etcd
-    /// says what became of the write.
+    /// How long one member has to answer a write at most. Writes are waited for longer than reads only where etcd is slow.
     pub write_timeout: Duration,
     /// How long an operation may take with all of its attempts.
     pub request_timeout: Duration,

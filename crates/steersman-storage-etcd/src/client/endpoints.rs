@@ -57,6 +57,11 @@ impl Endpoints {
         self.silence = None;
     }
 
+    /// Has a member asked next.
+    pub(crate) fn prefer(&mut self, member: usize) {
+        self.preferred = member;
+    }
+
     /// Records that a member did not answer, or said that it cannot.
     pub(crate) fn failed(&mut self, member: usize, now: Instant) {
         self.suspected[member] = Some(now + SUSPECTED_FOR);
@@ -88,6 +93,9 @@ mod tests {
         assert_eq!(endpoints.pick(later), 2);
         endpoints.failed(2, later);
         assert_eq!(endpoints.pick(later), 0, "its suspicion has ended");
+        endpoints.answered(1);
+        endpoints.prefer(1);
+        assert_eq!(endpoints.pick(later), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -100,8 +100,7 @@ impl Writer {
             if max < actual {
                 return Err(Error::TooLarge { what: TRANSACTION, actual, max });
             }
-            let at_most = client.options.write_timeout;
-            match client.attempt(Lane::Requests, &request, at_most, give_up).await {
+            match client.write(&request, give_up).await {
                 Ok(answer) => match read(&answer, txn) {
                     Answer::Outcome(outcome) => return Ok(outcome),
                     Answer::FenceMoved => self.fence.leave(fence),

@@ -126,6 +126,26 @@ async fn a_member_that_stands_still_keeps_nobody_waiting_for_long() {
     assert_eq!(kv.read().await.unwrap().entries.len(), 3);
 }
 
+/// etcd keeps writes that went to a leader which stands still until it goes on, or for seven seconds; this one never goes on, and a write
+/// may be waited for for ten minutes.
+#[tokio::test]
+async fn writes_do_not_wait_for_a_leader_that_stands_still() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let patient = |seconds| Duration::from_secs(seconds);
+    let kv = connect(cluster.options().timeouts(Duration::from_millis(500), patient(600), patient(1_200))).await;
+    // One of them is the leader.
+    for (number, member) in cluster.members.iter().enumerate() {
+        member.pause();
+        let writes = (0..8).map(|n| {
+            let kv = kv.clone();
+            async move { committed(kv.txn(create(&format!("{number}-{n}"), "1")).await) }
+        });
+        let made = tokio::time::timeout(patient(120), futures::future::join_all(writes)).await;
+        assert_eq!(made.expect("writes wait for the member that stands still").len(), 8);
+        member.go_on();
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_went_back_is_refused_with_the_reason() {
     let Some(mut cluster) = Cluster::start(1) else { return };
