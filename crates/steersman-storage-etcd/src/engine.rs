@@ -126,8 +126,16 @@ impl Engine {
     async fn load_all(&self, take: Take) -> Result<Revision, Error> {
         self.check_open()?;
         let mut pages = Pages::new(&*self.client, self.layout.span(b""), None);
-        while let Some(page) = pages.next(usize::MAX).await? {
-            take(page.into_iter().filter_map(|found| self.entry(found)).collect());
+        let mut next = pages.next(usize::MAX).await?;
+        while let Some(page) = next {
+            let entries = page.into_iter().filter_map(|found| self.entry(found)).collect();
+            let take = take.clone();
+            // etcd makes the next page meanwhile.
+            let taking = tokio::task::spawn_blocking(move || take(entries));
+            next = pages.next(usize::MAX).await?;
+            if let Err(panicked) = taking.await {
+                std::panic::resume_unwind(panicked.into_panic());
+            }
         }
         Ok(pages.revision())
     }

@@ -204,13 +204,13 @@ fn numbers_are_held_to_bounds_and_formats() {
         ],
     );
     // A bound that no value of the type can have is a fault of each value.
-    for (bound, what) in
-        [("maximum", "Maximum boundary"), ("minimum", "Minimum boundary"), ("multipleOf", "MultipleOf")]
+    for (name, bound, what) in
+        [("maximum", 0.5, "Maximum boundary"), ("minimum", -0.5, "Minimum boundary"), ("multipleOf", 0.5, "MultipleOf")]
     {
         let want = format!(
             r#"FieldValueInvalid <nil>: Invalid value: "": {what} value must be of type integer (default format) in f"#
         );
-        field(json!({"type": "integer", bound: 0.5}), json!(0), &[&want]);
+        field(json!({"type": "integer", name: bound}), json!(0), &[&want]);
     }
     field(
         json!({"type": "integer"}),
