@@ -194,7 +194,7 @@ impl Service {
         }
         let decrypted = stream::iter(unknown.into_iter().map(Ok))
             .try_for_each_concurrent(DECRYPTED_AT_ONCE, |(id, envelope)| self.decrypt(id, envelope));
-        // What it was too silent to decrypt is asked for again when it is well.
+        // Its prober has the rest asked for again once it is well.
         let _silent: Result<(), Silence> = decrypted.await;
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     puts: u32,
 }
 
-/// What the load client has found.
+/// The figures of the load client.
 #[derive(Default, Deserialize)]
 struct Report {
     rows: Vec<Row>,
@@ -57,7 +57,7 @@ struct Row {
 struct Figure<'a> {
     title: &'a str,
     unit: &'a str,
-    /// Of the server on etcd, the one on its embedded store, the kube-apiserver, and etcd alone.
+    /// For the server on etcd, the one on its embedded store, the kube-apiserver, and etcd alone.
     values: [Option<f64>; 4],
 }
 

@@ -185,7 +185,7 @@ struct Passed {
     _place: Option<Reservation>,
 }
 
-/// What ends an answer before its sender does.
+/// The event that ends an answer before its sender does.
 enum End {
     Deadline(Pin<Box<Sleep>>),
     Stop(Pin<Box<WaitForCancellationFutureOwned>>),

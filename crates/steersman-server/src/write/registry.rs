@@ -4,13 +4,11 @@
 //! in its [`Strategy`](crate::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the
 //! request, and turns the [`Outcome`] into an answer.
 
-mod admin_access;
 mod commit;
 mod create;
 mod current;
 mod decode;
 mod delete;
-mod escalation;
 mod identity;
 mod initialization;
 mod judging;
@@ -18,6 +16,11 @@ mod managed;
 mod metadata;
 mod patch;
 mod plan;
+/// The rights that a write needs besides the permission for its verb.
+mod rights {
+    pub(super) mod admin_access;
+    pub(super) mod escalation;
+}
 /// Addresses and ports of Services.
 pub(crate) mod service_addresses {
     pub(crate) mod addresses;

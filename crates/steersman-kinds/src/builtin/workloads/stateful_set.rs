@@ -73,6 +73,7 @@ pub const KIND: Kind = Kind {
     validate_status: &[
         Rule::new("status", Check::By(counters)),
         Rule::new("status.observedGeneration", Check::NotNegative),
+        Rule::new("status.collisionCount", Check::NotNegative).if_present(),
         Rule::new("status", Check::By(available)),
     ],
     ..Kind::NAMESPACED

@@ -5,7 +5,7 @@
 //! resources (`follower`). A write of one of them is answered only once it is in effect ([`Rbac::wait_for`]), so that
 //! the writer's next request is decided by it.
 //!
-//! `builtin/access` validates the content of a role, `registry/escalation` checks who may write one.
+//! `builtin/access` validates the content of a role, `registry/rights/escalation` checks who may write one.
 
 pub(crate) mod binding;
 pub(crate) mod covers;

@@ -17,7 +17,7 @@ const LABEL: &str = "resource.kubernetes.io/admin-access";
 ///
 /// # Errors
 /// When the namespace cannot be read.
-pub(super) async fn check(
+pub(in crate::write::registry) async fn check(
     state: &State,
     operation: &Operation<'_>,
     new: &Value,

@@ -24,7 +24,7 @@ use steersman_machinery::value::{at, remove_at, str_at};
 ///
 /// # Errors
 /// 403 with the rules that the writer does not have; 404 if a binding names a role that does not exist.
-pub(super) async fn check(
+pub(in crate::write::registry) async fn check(
     state: &State,
     operation: &mut Operation<'_>,
     new: &Value,
