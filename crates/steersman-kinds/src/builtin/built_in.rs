@@ -1,6 +1,6 @@
 //! The strategy of all built-in kinds: the stages of a write, with the functions in the kind's row.
 
-use crate::builtin::kind::{Compiles, Counts, Kind, NewStatus};
+use crate::builtin::kind::{Compiles, Counts, Kind, NewStatus, SPEC_AND_METADATA};
 use crate::builtin::pods::disabled;
 use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::change::Change;
@@ -18,9 +18,6 @@ use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
-
-/// A path that is carried for kinds whose status is written without their metadata.
-const LABELS: &[&str] = &["metadata", "labels"];
 
 /// The strategy of a kind of the table.
 pub(super) struct BuiltIn {
@@ -205,8 +202,8 @@ impl Strategy for BuiltIn {
                 for path in self.kind.status_leaves {
                     carry(new, old, path);
                 }
-                if self.kind.status_leaves.contains(&LABELS) {
-                    // As upstream's `ResetObjectMetaForStatus`: nobody owns this field.
+                if self.kind.status_leaves == SPEC_AND_METADATA {
+                    // Nobody owns this part of the metadata.
                     carry(new, old, &["metadata", "deletionTimestamp"]);
                 }
                 (self.kind.prepare_status)(new, old);

@@ -15,6 +15,15 @@ use steersman_machinery::{GroupResource, GroupVersionKind, Value, name};
 use steersman_schema::json_path::JsonPath;
 use steersman_schema::{Edition, Schema};
 
+/// The reset fields of `/status` of the kinds whose metadata such a write leaves alone too (upstream's `ResetObjectMetaForStatus`).
+pub(super) const SPEC_AND_METADATA: &[&[&str]] = &[
+    &["spec"],
+    &["metadata", "annotations"],
+    &["metadata", "finalizers"],
+    &["metadata", "labels"],
+    &["metadata", "ownerReferences"],
+];
+
 /// The rules of most kinds.
 pub(super) const RULES: Rules = Rules {
     creates_on_update: false,

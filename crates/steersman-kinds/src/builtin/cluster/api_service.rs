@@ -1,7 +1,7 @@
 //! APIService: the server that answers for a version of a group. `crate::upkeep::api_services` creates the APIServices
 //! of this server's own groups, and updates the status of the others.
 
-use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SPEC_AND_METADATA, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -39,13 +39,7 @@ pub const KIND: Kind = Kind {
         },
         ..Version::V1
     }],
-    status_leaves: &[
-        &["spec"],
-        &["metadata", "annotations"],
-        &["metadata", "finalizers"],
-        &["metadata", "labels"],
-        &["metadata", "ownerReferences"],
-    ],
+    status_leaves: SPEC_AND_METADATA,
     rules: Rules { updates_unconditionally: false, requires_qualified_finalizers: false, ..RULES },
     name_faults: name::path_segment,
     prepare_create,

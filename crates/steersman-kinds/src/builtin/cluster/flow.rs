@@ -8,15 +8,6 @@ pub mod schema;
 
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
-/// The reset fields of `/status`.
-const STATUS_LEAVES: &[&[&str]] = &[
-    &["spec"],
-    &["metadata", "annotations"],
-    &["metadata", "finalizers"],
-    &["metadata", "labels"],
-    &["metadata", "ownerReferences"],
-];
-
 /// The rules of the conditions of the status.
 const CONDITIONS: Rule =
     Rule::new("status.conditions[]", Check::Rules(&[Rule::new("type", Check::Unique), Rule::required("type", "")]));

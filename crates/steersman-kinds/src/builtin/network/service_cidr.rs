@@ -1,7 +1,7 @@
 //! ServiceCIDR: a range of addresses for Services. The server only makes its own one, `kubernetes`, ready; a control
 //! loop does so for others.
 
-use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, SPEC_AND_METADATA, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
@@ -32,13 +32,7 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.networking.v1beta1.ServiceCIDR",
         deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+",
     }],
-    status_leaves: &[
-        &["spec"],
-        &["metadata", "annotations"],
-        &["metadata", "finalizers"],
-        &["metadata", "labels"],
-        &["metadata", "ownerReferences"],
-    ],
+    status_leaves: SPEC_AND_METADATA,
     validate: &[
         Rule::new("spec.cidrs", Check::By(validate)).on_create(),
         Rule::new("spec.cidrs", Check::Change(update)).on_update(),

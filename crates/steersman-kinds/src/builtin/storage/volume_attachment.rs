@@ -1,6 +1,6 @@
 //! VolumeAttachment: a volume to be attached to a node.
 
-use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Kind, RULES, SPEC_AND_METADATA, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -36,13 +36,7 @@ pub const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    status_leaves: &[
-        &["spec"],
-        &["metadata", "annotations"],
-        &["metadata", "finalizers"],
-        &["metadata", "labels"],
-        &["metadata", "ownerReferences"],
-    ],
+    status_leaves: SPEC_AND_METADATA,
     rules: Rules { updates_unconditionally: false, returns_deleted: true, ..RULES },
     validate: ATTACHMENT,
     validate_status: ATTACHMENT,

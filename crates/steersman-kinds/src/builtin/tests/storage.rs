@@ -115,8 +115,10 @@ fn an_attachment_is_of_one_volume_and_its_status_has_a_path_of_its_own() {
         one["status"]["attached"] = json!(true);
         one["spec"]["nodeName"] = json!("other");
         one["metadata"]["labels"] = json!({"a": "b"});
+        one["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
     });
     assert_errors(errors, &[]);
+    assert_eq!(attached["metadata"].get("deletionTimestamp"), None);
     assert_eq!(
         (&attached["spec"]["nodeName"], attached["metadata"].get("labels"), &cells(&attachments, &attached)[4]),
         (&json!("n"), None, &json!(true))

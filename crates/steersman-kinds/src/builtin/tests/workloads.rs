@@ -281,6 +281,12 @@ fn the_generation_of_a_deployment_counts_changes_of_its_spec() {
     assert_eq!((&new["metadata"]["generation"], &new["spec"]["replicas"]), (&json!(2), &json!(0)));
     let (new, _) = deployments.update(Endpoint::Status, &new, |object| object["status"]["replicas"] = json!(1));
     assert_eq!((&new["metadata"]["generation"], &new["status"]), (&json!(2), &json!({"replicas": 1})));
+    let deleted = |object: &mut Value| object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+    let (new, _) = deployments.update(Endpoint::Status, &new, deleted);
+    assert!(
+        new["metadata"]["deletionTimestamp"].is_string(),
+        "only its labels are left alone; the registry refuses this"
+    );
     let (_, errors) = deployments.update(Endpoint::Main, &old, |object| {
         object["spec"]["selector"] = json!({"matchLabels": {"a": "b", "c": "d"}});
     });
@@ -375,6 +381,8 @@ fn a_short_stateful_set_is_filled_in() {
     let why = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an \
                alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
     sets.refused(other, &[&format!("spec.serviceName: Invalid value: \"A\": {why}")]);
+    let (_, errors) = sets.update(Endpoint::Status, &set, |set| set["status"]["collisionCount"] = json!(-1));
+    assert_errors(errors, &["status.collisionCount: Invalid value: -1: must be greater than or equal to 0"]);
     let (_, errors) = sets.update(Endpoint::Main, &set, |set| set["spec"]["serviceName"] = json!("y"));
     assert_errors(
         errors,

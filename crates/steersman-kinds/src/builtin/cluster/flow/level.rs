@@ -1,8 +1,8 @@
 //! PriorityLevelConfiguration: the concurrency limit of a class of requests, and the treatment of excess requests.
 
 use crate::builtin::cluster::flow::bootstrap::{self, EXEMPT};
-use crate::builtin::cluster::flow::{CONDITIONS, GROUP, STATUS_LEAVES};
-use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::cluster::flow::{CONDITIONS, GROUP};
+use crate::builtin::kind::{Column, Kind, SPEC_AND_METADATA, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -38,7 +38,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    status_leaves: STATUS_LEAVES,
+    status_leaves: SPEC_AND_METADATA,
     validate: &[Rule::new("", Check::By(validate)), CONDITIONS],
     validate_status: &[CONDITIONS],
     ..Kind::CLUSTER

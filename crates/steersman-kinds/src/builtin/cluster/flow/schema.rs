@@ -1,7 +1,7 @@
 //! FlowSchema: the priority level of matching requests, and the flows into which they are divided.
 
-use crate::builtin::cluster::flow::{CONDITIONS, GROUP, STATUS_LEAVES, bootstrap};
-use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::cluster::flow::{CONDITIONS, GROUP, bootstrap};
+use crate::builtin::kind::{Column, Kind, SPEC_AND_METADATA, Version};
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -35,7 +35,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
-    status_leaves: STATUS_LEAVES,
+    status_leaves: SPEC_AND_METADATA,
     rows_ordered_by: &["spec", "matchingPrecedence"],
     validate: &[
         Rule::new("spec.matchingPrecedence", Check::AtLeast(1, "must be a positive value")).or_zero(),

@@ -1,6 +1,6 @@
 //! ResourceClaim: requested devices, and those that were allocated.
 
-use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, SPEC_AND_METADATA, Version};
 use crate::builtin::pods::device::request::{self, Names};
 use crate::builtin::pods::device::{
     CONFIG_MAX, CONFIGURATION, GROUP, binding_conditions, each, each_once, json_object, pool_name,
@@ -43,13 +43,7 @@ pub const KIND: Kind = Kind {
         definition: "io.k8s.api.resource.v1beta2.ResourceClaim",
         deprecation: "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+",
     }],
-    status_leaves: &[
-        &["spec"],
-        &["metadata", "annotations"],
-        &["metadata", "finalizers"],
-        &["metadata", "labels"],
-        &["metadata", "ownerReferences"],
-    ],
+    status_leaves: SPEC_AND_METADATA,
     prepare_status: drop_deallocated,
     compiles: Compiles::Created,
     validate: &[Rule::new("spec", Check::By(request::validate)).on_create(), Rule::new("spec", Check::Immutable)],
