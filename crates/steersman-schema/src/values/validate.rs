@@ -225,15 +225,12 @@ impl<'a> Pass<'a> {
         let Some(bounds) = &schema.bounds else { return };
         let value = number.as_f64().unwrap_or_default();
         let wholes = |bound: &serde_json::Number| Some((number.as_i64()?, bound.as_i64()?));
-        let mut compare = |what: &str, bound: &serde_json::Number| outcome.extend(self.range(schema, bound, what));
-        if let Some(factor) = &bounds.multiple_of {
-            compare("MultipleOf", factor);
-        }
-        if let Some(min) = &bounds.minimum {
-            compare("Minimum boundary", min);
-        }
-        if let Some(max) = &bounds.maximum {
-            compare("Maximum boundary", max);
+        for (bound, what) in [
+            (&bounds.multiple_of, "MultipleOf"),
+            (&bounds.minimum, "Minimum boundary"),
+            (&bounds.maximum, "Maximum boundary"),
+        ] {
+            outcome.extend(bound.as_ref().and_then(|bound| self.range(schema, bound, what)));
         }
         let mut refuse = |text: &str, bound: &serde_json::Number| {
             outcome.push(self.invalid(Value::Number(number.clone()), format!("{text} {}", plain(bound))));
