@@ -269,6 +269,14 @@ impl State {
         self.store.get(resource, key).await.map_err(|error| Failure::of_read(&error))
     }
 
+    /// The object as the cache has it, or as it is stored: the cache may lag behind a creation that was already answered.
+    pub(crate) async fn find(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, Failure> {
+        match self.store.get_cached(resource, key) {
+            Some(found) => Ok(Some(found)),
+            None => self.get(resource, key).await,
+        }
+    }
+
     /// An object that the server itself maintains: an unreadable one is removed, so that the caller makes it anew.
     pub(crate) async fn get_own(
         &self,

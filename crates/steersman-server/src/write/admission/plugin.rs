@@ -54,7 +54,7 @@ impl<'r, 'o> Review<'r, 'o> {
     ) -> Result<AdmittedWrite<'a>, Failure> {
         let operation: &'a Operation<'a> = &*self.operation;
         let namespace = match operation.attributes.namespace {
-            Some(name) => self.namespace(name).await?,
+            Some(name) => self.state.find(&GroupResource::new("", "namespaces"), &ObjectKey::cluster(name)).await?,
             None => None,
         };
         let (old, deletion) = (self.old, self.deletion);
@@ -66,15 +66,6 @@ impl<'r, 'o> Review<'r, 'o> {
             old,
             Surroundings { deletion, namespace, catalog: self.state.catalog() },
         ))
-    }
-
-    /// The current namespace. The cache may lag behind a creation that was already answered.
-    async fn namespace(&self, name: &str) -> Result<Option<Arc<Object>>, Failure> {
-        let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
-        match self.state.store.get_cached(&namespaces, &key) {
-            Some(found) => Ok(Some(found)),
-            None => self.state.get(&namespaces, &key).await,
-        }
     }
 
     /// The review of a deletion, with its options.
@@ -199,15 +190,12 @@ pub(super) async fn announced_in(
     Ok(found)
 }
 
-/// The current state of an object. The cache may lag behind a creation that was already answered.
+/// The current state of an object.
 ///
 /// # Errors
 /// When the store cannot be read.
 pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Value>, Failure> {
-    let found = match state.store.get_cached(resource, key) {
-        Some(found) => Some(found),
-        None => state.get(resource, key).await?,
-    };
+    let found = state.find(resource, key).await?;
     found.map(|object| conversion::parse(&object)).transpose()
 }
 

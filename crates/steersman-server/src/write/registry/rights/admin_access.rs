@@ -37,10 +37,7 @@ pub(in crate::write::registry) async fn check(
     let Some(asked) = asked else { return Ok(()) };
     let (namespaces, key) =
         (GroupResource::new("", "namespaces"), ObjectKey::cluster(operation.namespace().unwrap_or_default()));
-    let namespace = match state.store.get_cached(&namespaces, &key) {
-        Some(found) => Some(found),
-        None => state.get(&namespaces, &key).await?,
-    };
+    let namespace = state.find(&namespaces, &key).await?;
     let is_allowed = namespace.is_some_and(|namespace| namespace.meta().label(LABEL) == Some("true"));
     if !is_allowed {
         let why = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");

@@ -55,12 +55,7 @@ async fn check_namespace(review: &mut Review<'_, '_>, name: &str) -> Result<(), 
     let Some(namespace) = review.operation.namespace() else { return Ok(()) };
     let namespaces = GroupResource::new("", "namespaces");
     let key = ObjectKey::cluster(namespace);
-    let found = match review.state.store.get_cached(&namespaces, &key) {
-        Some(found) => Some(found),
-        // The cache may lag behind a creation of the namespace that was already answered.
-        None => review.state.get(&namespaces, &key).await?,
-    };
-    let Some(found) = found else {
+    let Some(found) = review.state.find(&namespaces, &key).await? else {
         return Err(Failure::not_found(&namespaces, namespace));
     };
     if !found.meta().is_deleting() {

@@ -187,14 +187,8 @@ fn report(review: &mut Review<'_, '_>, policy: &Policy, subject: &PodOrTemplate<
 /// The policy of the namespace of a write; `None` if it restricts nothing.
 async fn policy_of(review: &Review<'_, '_>) -> Result<Option<Policy>, Failure> {
     let Some(name) = review.operation.namespace() else { return Ok(None) };
-    let namespaces = GroupResource::new("", "namespaces");
-    let key = ObjectKey::cluster(name);
-    let namespace = match review.state.store.get_cached(&namespaces, &key) {
-        Some(namespace) => Some(namespace),
-        // The cache may lag behind a creation of the namespace that was already answered.
-        None => review.state.get(&namespaces, &key).await?,
-    };
-    let Some(namespace) = namespace else { return Ok(None) };
+    let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
+    let Some(namespace) = review.state.find(&namespaces, &key).await? else { return Ok(None) };
     if !namespace.meta().labels().any(|(key, _)| key.starts_with(policy::PREFIX)) {
         return Ok(None);
     }
