@@ -39,8 +39,8 @@ impl Plugin for RuntimeClass {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let Some(pod) = new else { return Ok(()) };
-            let admitted = class(review, pod).await?.and_then(|class| apply(pod, class.as_ref()));
-            admitted.map_err(|refusal| refused(review, pod, &refusal))
+            let class = class(review, pod).await?;
+            apply(pod, class.as_ref()).map_err(|refusal| refused(review, pod, &refusal))
         })
     }
 
@@ -52,18 +52,20 @@ impl Plugin for RuntimeClass {
         Box::pin(async move {
             // Without one there is nothing to find.
             let Some(pod) = new.filter(|pod| at(pod, &["spec", "overhead"]).is_some()) else { return Ok(()) };
-            let admitted = class(review, pod).await?.and_then(|class| check(pod, class.as_ref()));
-            admitted.map_err(|refusal| refused(review, pod, &refusal))
+            let class = class(review, pod).await?;
+            check(pod, class.as_ref()).map_err(|refusal| refused(review, pod, &refusal))
         })
     }
 }
 
 /// The class of a pod, if it names one.
-async fn class(review: &Review<'_, '_>, pod: &Value) -> Result<Result<Option<Value>, Refusal>, Failure> {
-    let Some(name) = str_at(pod, &["spec", "runtimeClassName"]) else { return Ok(Ok(None)) };
+async fn class(review: &Review<'_, '_>, pod: &Value) -> Result<Option<Value>, Failure> {
+    let Some(name) = str_at(pod, &["spec", "runtimeClassName"]) else { return Ok(None) };
     let (classes, key) = (GroupResource::new("node.k8s.io", "runtimeclasses"), ObjectKey::cluster(name));
-    let found = find(review.state, &classes, &key).await?;
-    Ok(found.map(Some).ok_or_else(|| Refusal::Unknown { name: name.to_owned() }))
+    match find(review.state, &classes, &key).await? {
+        Some(class) => Ok(Some(class)),
+        None => Err(refused(review, pod, &Refusal::Unknown { name: name.to_owned() })),
+    }
 }
 
 fn refused(review: &Review<'_, '_>, pod: &Value, refusal: &Refusal) -> Failure {
