@@ -91,10 +91,10 @@ pub(super) async fn pass_on(
             Answer::text(502, "the backend attempted to redirect this request, which is not permitted")
         }
         (_, place) => {
-            let lasts = match info {
-                info if !info.is_long_running() => Lasts::Until(deadline),
-                info if info.verb == "watch" => Lasts::Watch,
-                _ => Lasts::Unbounded,
+            let lasts = match info.verb {
+                "watch" => Lasts::Watch,
+                _ if info.is_long_running() => Lasts::Unbounded,
+                _ => Lasts::Until(deadline),
             };
             passing::streamed(state, response, lasts, place)
         }

@@ -174,7 +174,7 @@ where
         Protocols::All => connector.enable_all_versions().wrap_connector(http),
         Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
     };
-    // Connecting has its own limit, so that this one is that of the handshake.
+    // Connecting has its own limit, so that this one is that of the handshake, and of looking up a name.
     let connector = ServiceBuilder::new().timeout(timeout + HANDSHAKE_TIMEOUT).service(connector);
     Ok(legacy::Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(idle_max)
