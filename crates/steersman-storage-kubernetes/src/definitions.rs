@@ -2,12 +2,13 @@
 //! `values` takes note of each definition that it reads.
 
 use parking_lot::RwLock;
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use steersman_kinds::catalog::Resource;
 use steersman_kinds::crd;
 use steersman_machinery::Value;
-use steersman_machinery::value::{at, remove_at, str_at};
+use steersman_machinery::value::{at, str_at};
 use steersman_schema::Edition;
 
 /// The kinds of the definitions that have been read, as far as they have fields to select by.
@@ -36,20 +37,20 @@ impl State {
     }
 }
 
-/// A definition without what is large and does not matter for selecting: kinds are kept here for ever, since nothing says that a definition
-/// was deleted.
-fn without_bulk(definition: &Value) -> Value {
-    let mut definition = definition.clone();
-    for bulk in ["annotations", "labels", "managedFields"] {
-        remove_at(&mut definition, &["metadata", bulk]);
-    }
-    remove_at(&mut definition, &["status", "conditions"]);
-    let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
-    for version in versions.into_iter().flatten() {
-        remove_at(version, &["schema"]);
-        remove_at(version, &["additionalPrinterColumns"]);
-    }
-    definition
+/// The parts of a definition by which its objects are selected. Kinds are kept here for ever, since nothing says that a definition was
+/// deleted, so the rest, above all the schemas, is left out.
+fn of_selection(definition: &Value) -> Value {
+    let without = |object: Option<&Value>, left_out: &[&str]| {
+        let fields = object.and_then(Value::as_object).into_iter().flatten();
+        let kept = fields.filter(|(name, _)| !left_out.contains(&name.as_str()));
+        Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+    };
+    let mut spec = without(definition.get("spec"), &["versions"]);
+    let versions = at(definition, &["spec", "versions"]).and_then(Value::as_array).into_iter().flatten();
+    spec["versions"] =
+        versions.map(|version| without(Some(version), &["schema", "additionalPrinterColumns"])).collect();
+    let name = at(definition, &["metadata", "name"]);
+    json!({"metadata": {"name": name}, "spec": spec, "status": without(definition.get("status"), &["conditions"])})
 }
 
 impl Definitions {
@@ -70,7 +71,7 @@ impl Definitions {
         let has_fields = |version: &Value| at(version, &["selectableFields"]).and_then(Value::as_array).is_some();
         let resource = || {
             let schema = &|_: &str| Some(Arc::default());
-            crd::custom_resources_with(&without_bulk(definition), Edition::Kubernetes, schema, None).ok()
+            crd::custom_resources_with(&of_selection(definition), Edition::Kubernetes, schema, None).ok()
         };
         let resource = if versions.iter().any(has_fields) { resource() } else { None };
         self.0.write().insert(kind, Known { state, resource });
