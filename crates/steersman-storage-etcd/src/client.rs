@@ -152,8 +152,8 @@ impl Client {
         let at_most = if lane == Lane::Bulk { self.options.write_timeout } else { self.options.read_timeout };
         let mut n_failures = 0;
         loop {
+            // A long answer is not asked for several times.
             let answer = match (n_failures, lane) {
-                // A long answer is not asked for several times.
                 (0, _) | (_, Lane::Bulk) => self.attempt(lane, request, at_most, give_up).await,
                 _ => self.attempt_all(lane, request, at_most, give_up).await,
             };
@@ -216,8 +216,8 @@ impl Client {
         answer
     }
 
-    /// Asks all members at the same time, once. The one that answers first is asked next, since it has a leader. For what does no harm when it is
-    /// done several times.
+    /// Asks all members at the same time, once, and waits a little if all of them fail. The one that answers first is asked next, since it
+    /// has a leader. For what does no harm when it is done several times.
     pub(crate) async fn attempt_all<C: Call>(
         &self,
         lane: Lane,
@@ -243,6 +243,7 @@ impl Client {
                 }
             }
         }
+        sleep(PAUSE).await;
         let silent = || {
             let endpoint = self.endpoint(self.pick()).to_owned();
             Failure::NotDone(Arc::new(Silent { endpoint, milliseconds: at_most.as_millis() }))

@@ -132,10 +132,11 @@ impl Engine {
             let take = take.clone();
             // etcd makes the next page meanwhile.
             let taking = tokio::task::spawn_blocking(move || take(entries));
-            next = pages.next(usize::MAX).await?;
-            if let Err(panicked) = taking.await {
+            let (following, taken) = tokio::join!(pages.next(usize::MAX), taking);
+            if let Err(panicked) = taken {
                 std::panic::resume_unwind(panicked.into_panic());
             }
+            next = following?;
         }
         Ok(pages.revision())
     }
