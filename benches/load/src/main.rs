@@ -40,7 +40,7 @@ use crate::stages::scale::{self, Growth, Scale};
 use crate::stages::{ALL, Counts};
 
 /// Measures a Kubernetes API server: requests a second, what each costs the server, and its memory
-#[derive(Clone, Debug, Parser)]
+#[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench server")]
 struct Options {
     /// The server to measure; without it, a fresh steersman server for every stage
@@ -214,7 +214,7 @@ async fn site(options: &Options) -> anyhow::Result<Site> {
     }
     let server = options.server.clone().zip(options.scratch.clone());
     let (binary, scratch) = server.context("no server: give --kubeconfig, or run `cargo xtask bench server`")?;
-    let Options { history, etcd_servers, .. } = options.clone();
+    let (history, etcd_servers) = (options.history.clone(), options.etcd_servers.clone());
     Ok(Site::Own(Launch { binary, scratch, history, etcd_servers, webhook: hook::start().await? }))
 }
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::process::{capture, find_program};
+use crate::shared::tools::go_program;
 use crate::shared::workspace::{Workspace, executable};
 
 /// The target for one evaluation of all rules.
@@ -69,15 +70,11 @@ fn build_ours(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 
 /// Builds Kubernetes' validator. `None`, with a message, if Go is not installed.
 fn build_theirs(workspace: &Workspace) -> anyhow::Result<Option<PathBuf>> {
-    let Some(go) = find_program("go") else {
+    if find_program("go").is_none() {
         eprintln!("there is no go on PATH: Kubernetes' validator is left out");
         return Ok(None);
-    };
-    let path = workspace.tools().join("bench-celgo");
-    let mut command = Command::new(go);
-    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).arg(".");
-    capture(command.current_dir(workspace.benches().join("peers/celgo")))?;
-    Ok(Some(path))
+    }
+    go_program(workspace, "bench-celgo", &workspace.benches().join("peers/celgo"), &["."]).map(Some)
 }
 
 fn measure(command: &mut Command) -> anyhow::Result<Figures> {

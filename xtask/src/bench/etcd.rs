@@ -203,11 +203,8 @@ impl Bench<'_> {
 }
 
 fn build_benchmark(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let path = workspace.tools().join("etcd-benchmark");
-    let mut command = Command::new(tools::program("go")?);
-    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).arg(BENCHMARK_PACKAGE);
-    capture(command.current_dir(workspace.root.join(BENCHMARK_DIRECTORY)))?;
-    Ok(path)
+    let directory = workspace.root.join(BENCHMARK_DIRECTORY);
+    tools::go_program(workspace, "etcd-benchmark", &directory, &[BENCHMARK_PACKAGE])
 }
 
 fn start_etcd(reference: &Reference, scratch: &Path, name: &str) -> anyhow::Result<Etcd> {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::shared::etcd::{Durability, Etcd, free_port};
-use crate::shared::process::{Running, capture, until};
+use crate::shared::process::{Running, until};
 use crate::shared::steersman::Ready;
 use crate::shared::tools;
 use crate::shared::workspace::Workspace;
 
-/// The directory of the main package of each, below the root of the workspace.
-const DIRECTORY: &str = "tests/reference";
+/// The directory of kube-apiserver's main package, below the root of the workspace.
+const DIRECTORY: &str = "tests/reference/kube-apiserver";
 /// The version that the kube-apiserver reports, which is that of the module it is built from.
 const VERSION: &str = "v1.36.3";
 
@@ -41,16 +41,11 @@ pub(crate) struct Upstream {
 impl Reference {
     /// Builds both. Go caches the build, so that only the first one takes minutes.
     pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<Reference> {
-        let build = |name: &str| {
-            let path = workspace.tools().join(name);
-            let mut command = Command::new(tools::program("go")?);
-            let version = format!("-X k8s.io/component-base/version.gitVersion={VERSION}");
-            command.args(["build", "-mod=readonly", "-buildvcs=false", "-ldflags", &version, "-o"]).arg(&path).arg(".");
-            capture(command.current_dir(workspace.root.join(DIRECTORY).join(name)))?;
-            anyhow::Ok(path)
-        };
         eprintln!("building etcd and kube-apiserver {VERSION}");
-        Ok(Reference { etcd: tools::etcd(workspace)?, apiserver: Some(build("kube-apiserver")?) })
+        let version = format!("-X k8s.io/component-base/version.gitVersion={VERSION}");
+        let directory = workspace.root.join(DIRECTORY);
+        let apiserver = tools::go_program(workspace, "kube-apiserver", &directory, &["-ldflags", &version, "."])?;
+        Ok(Reference { etcd: tools::etcd(workspace)?, apiserver: Some(apiserver) })
     }
 
     /// Builds etcd alone.

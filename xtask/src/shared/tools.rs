@@ -61,19 +61,26 @@ pub(crate) const ETCD_VARIABLE: &str = "STEERSMAN_ETCD";
 
 /// Builds etcd from its Go module. Go caches the build, so that only the first one takes a minute.
 pub(crate) fn etcd(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let path = workspace.tools().join("etcd");
-    let mut command = Command::new(program("go")?);
-    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).arg(".");
-    capture(command.current_dir(workspace.root.join(ETCD_DIRECTORY)))?;
-    Ok(path)
+    go_program(workspace, "etcd", &workspace.root.join(ETCD_DIRECTORY), &["."])
 }
 
 /// Builds the program that evaluates expressions on cel-go.
 pub(crate) fn celgo(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let path = workspace.tools().join("celgo");
+    go_program(workspace, "celgo", &workspace.root.join(CELGO_DIRECTORY), &["."])
+}
+
+/// Builds a Go program in a module's directory and returns its path; `what` is the package, with further flags before it.
+pub(crate) fn go_program(
+    workspace: &Workspace,
+    name: &str,
+    directory: &Path,
+    what: &[&str],
+) -> anyhow::Result<PathBuf> {
+    let path = workspace.tools().join(name);
     let mut command = Command::new(program("go")?);
-    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).arg(".");
-    capture(command.current_dir(workspace.root.join(CELGO_DIRECTORY)))?;
+    // The version control information that go would record fails where there is no repository.
+    command.args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&path).args(what);
+    capture(command.current_dir(directory))?;
     Ok(path)
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::bench::runtime::Options;
-use crate::shared::process::{capture, find_program};
+use crate::shared::tools::go_program;
 use crate::shared::workspace::{Workspace, executable};
 
 pub(crate) struct Programs {
@@ -68,15 +68,8 @@ fn build_with(command: &mut Command) -> anyhow::Result<String> {
 }
 
 fn build_go(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let go = find_program("go").context("there is no go on PATH")?;
-    let path = workspace.tools().join("bench-clientgo");
     eprintln!("building the program on client-go");
-    let mut command = Command::new(go);
-    // The version control information that go would record does not matter for a benchmark, and fails where there is no
-    // repository.
-    command.args(["build", "-buildvcs=false", "-o"]).arg(&path).arg(".");
-    capture(command.current_dir(workspace.benches().join("peers/clientgo")))?;
-    Ok(path)
+    go_program(workspace, "bench-clientgo", &workspace.benches().join("peers/clientgo"), &["."])
 }
 
 /// Parses the figures of a line: a JSON object, or a line of the queue's benchmark, which is written for people.
