@@ -3,6 +3,7 @@
 //! Each check returns the errors, none if the name is valid. Rules and wording follow apimachinery's `util/validation`.
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_1123: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -29,6 +30,15 @@ pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     let mut faults = at_most(name, 253);
     if !name.split('.').all(is_lower_label) {
         faults.push(SUBDOMAIN.to_owned());
+    }
+    faults
+}
+
+/// A DNS subdomain behind `*.`, at most 253 bytes together: the rule for host names that stand for many.
+pub fn wildcard_subdomain(name: &str) -> Vec<String> {
+    let mut faults = at_most(name, 253);
+    if !name.strip_prefix("*.").is_some_and(|rest| rest.split('.').all(is_lower_label)) {
+        faults.push(WILDCARD.to_owned());
     }
     faults
 }
@@ -152,6 +162,12 @@ mod tests {
         for name in ["", "A", "a_b", "-a", "a-", "a..b", ".a", "é"] {
             assert_eq!(dns1123_subdomain(name), [SUBDOMAIN], "{name}");
         }
+        assert!(wildcard_subdomain("*.a.b").is_empty());
+        for name in ["", "*", "*.", "a.*", "a", "*.*.a", "*.A"] {
+            assert_eq!(wildcard_subdomain(name), [WILDCARD], "{name}");
+        }
+        let long = format!("*.{}", ["a"; 127].join("."));
+        assert_eq!(wildcard_subdomain(&long), ["must be no more than 253 bytes"]);
         assert_eq!(dns1123_label("1.s"), ["must not contain dots"]);
         assert_eq!(dns1035_label("1a"), [LABEL_1035]);
         assert_eq!(dns1123_subdomain(&"a".repeat(254)), ["must be no more than 253 bytes"]);

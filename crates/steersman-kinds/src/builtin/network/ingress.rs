@@ -7,7 +7,6 @@ use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
-use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
@@ -59,7 +58,7 @@ const RULE: &[Rule] = &[
     Rule::new("http", Check::Rules(&[Rule::required("paths", ""), Rule::new("paths[]", Check::By(path))])).if_present(),
 ];
 
-const TLS: &[Rule] = &[Rule::new("hosts[]", Check::By(host)).unless_empty()];
+const TLS: &[Rule] = &[Rule::new("hosts[]", Check::Format(host_name))];
 
 pub(in crate::builtin) const SECRET: &[Rule] =
     &[Rule::new("secretName", Check::Format(name::dns1123_subdomain)).unless_empty()];
@@ -82,14 +81,17 @@ fn backend_or_rules(spec: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// A host name, whose first label may be a star.
+/// Validates the host of a rule, which is a name and no address. Those of TLS may be addresses, as upstream.
 fn host(host: &Field<'_>, errors: &mut Vec<Error>) {
-    if host.text().parse::<IpAddr>().is_ok() {
+    if rules::sloppy_ip(host.text()).is_some() {
         errors.push(host.invalid("must be a DNS name, not an IP address"));
-        return;
     }
-    let text = host.text().strip_prefix("*.").unwrap_or(host.text());
-    errors.extend(name::dns1123_subdomain(text).into_iter().map(|detail| host.invalid(detail)));
+    rules::named(host, host_name, errors);
+}
+
+/// A host name, whose first label may be a star.
+fn host_name(host: &str) -> Vec<String> {
+    if host.contains('*') { name::wildcard_subdomain(host) } else { name::dns1123_subdomain(host) }
 }
 
 /// Validates an address at which a load balancer takes traffic.

@@ -4,6 +4,11 @@ use super::*;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
+/// The fields that are blamed.
+fn fields(errors: &[field::Error]) -> Vec<String> {
+    errors.iter().map(|error| error.field.to_string()).collect()
+}
+
 fn webhook(changes: Value) -> Value {
     let mut webhook = json!({
         "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -105,6 +110,35 @@ fn a_validating_policy_says_what_it_validates() {
             "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
         ],
     );
+}
+
+#[test]
+fn a_warning_of_a_policy_is_about_a_field() {
+    let policies = Subject::of(GROUP, "ValidatingAdmissionPolicy");
+    let old = policies.created(policy(json!({"validations": [{"expression": "true"}]})));
+    let blamed = |field: &str| {
+        let warning = json!({"fieldRef": field, "warning": "w"});
+        let set = |policy: &mut Value| policy["status"] = json!({"typeChecking": {"expressionWarnings": [warning]}});
+        fields(&policies.update(Endpoint::Status, &old, set).1)
+    };
+    for valid in ["spec.validations[0].expression", ".spec", " a ", "$.spec", "@.spec", "$"] {
+        assert_eq!(blamed(valid), [""; 0], "{valid}");
+    }
+    for invalid in ["", " ", "spec[", "spec]", "{", "*", "-a", "(a)"] {
+        assert_eq!(blamed(invalid), ["status.typeChecking.expressionWarnings[0].fieldRef"], "{invalid}");
+    }
+}
+
+#[test]
+fn a_write_of_the_status_of_a_policy_leaves_its_metadata() {
+    let policies = Subject::of(GROUP, "ValidatingAdmissionPolicy");
+    let old = policies.created(policy(json!({"validations": [{"expression": "true"}]})));
+    let (new, errors) = policies.update(Endpoint::Status, &old, |policy| {
+        policy["metadata"]["labels"] = json!({"a": "b"});
+        policy["status"] = json!({"observedGeneration": 1});
+    });
+    assert_eq!((new["metadata"].get("labels"), &new["status"]["observedGeneration"]), (None, &json!(1)));
+    assert_eq!(fields(&errors), [""; 0]);
 }
 
 #[test]

@@ -386,6 +386,16 @@ fn secrets_and_resources_of_an_ingress_have_names() {
 }
 
 #[test]
+fn hosts_of_tls_may_be_addresses_and_those_of_rules_may_be_absent() {
+    let ingress = json!({"metadata": {"name": "i"}, "spec": {
+        "rules": [{"host": "1.2.3.4"}, {"host": ""}, {"host": "*.a"}, {"host": "a.*"}],
+        "tls": [{"hosts": ["1.2.3.4", "", "*.a", "a.*"]}],
+    }});
+    let want = ["spec.rules[0].host", "spec.rules[3].host", "spec.tls[0].hosts[1]", "spec.tls[0].hosts[3]"];
+    assert_eq!(blamed("networking.k8s.io", "Ingress", ingress), want);
+}
+
+#[test]
 fn an_ingress_may_keep_an_invalid_name_of_a_secret() {
     let ingresses = Subject::of("networking.k8s.io", "Ingress");
     let backend = json!({"service": {"name": "s", "port": {"number": 1}}});
@@ -729,6 +739,13 @@ fn an_event_of_its_own_group_has_finalizers_like_other_objects() {
         "action": "a", "reason": "r", "type": "Normal",
     });
     assert_eq!(blamed("events.k8s.io", "Event", event), ["metadata.finalizers[0]"]);
+    let events = Subject::of("events.k8s.io", "Event");
+    let old = events.created(json!({
+        "metadata": {"name": "e", "namespace": "default"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/c", "reportingInstance": "i", "action": "a", "reason": "r", "type": "Normal",
+    }));
+    let (_, errors) = events.update(Endpoint::Main, &old, |event| event["metadata"]["finalizers"] = json!(["hold"]));
+    assert!(fields(&errors).contains(&"metadata.finalizers[0]".to_owned()), "{errors:?}");
 }
 
 #[test]

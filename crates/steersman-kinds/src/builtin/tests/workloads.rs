@@ -435,6 +435,17 @@ fn a_replica_set_owns_what_it_makes() {
 }
 
 #[test]
+fn a_replica_set_counts_no_less_than_nothing_that_ends() {
+    let sets = Subject::of("apps", "ReplicaSet");
+    let mut set = short_deployment();
+    set["kind"] = json!("ReplicaSet");
+    let made = sets.created(set);
+    let (_, errors) =
+        sets.update(Endpoint::Status, &made, |set| set["status"] = json!({"replicas": 0, "terminatingReplicas": -1}));
+    assert_errors(errors, &["status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0"]);
+}
+
+#[test]
 fn a_replication_controller_takes_selector_and_labels_from_its_template() {
     let controllers = Subject::of("", "ReplicationController");
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});

@@ -52,7 +52,10 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(selector_and_template)),
         Rule::new("spec.selector", Check::Immutable),
     ],
-    validate_status: STATUS,
+    validate_status: &[
+        Rule::new("", Check::Rules(STATUS)),
+        Rule::new("status.terminatingReplicas", Check::NotNegative),
+    ],
     ..Kind::NAMESPACED
 };
 

@@ -161,7 +161,8 @@ pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy,
     errors
 }
 
-fn validate(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
+/// The errors of labels, annotations, finalizers and owners.
+pub(crate) fn validate(object: &Value, strategy: &dyn Strategy) -> Vec<Error> {
     let path = Path::new("metadata");
     let mut errors = Vec::new();
     let Some(metadata) = of(object) else {

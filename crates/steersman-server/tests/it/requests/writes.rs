@@ -178,6 +178,12 @@ async fn a_scale_can_be_applied() {
     assert_eq!(own["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
     let below_zero = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": -1}});
     assert_eq!(apply("", below_zero).await.code, 422);
+    let labelled = json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"labels": {"a": "b c"}}, "spec": {"replicas": -1},
+    });
+    let refused = apply("&force=true", labelled).await;
+    let causes = refused.json()["details"]["causes"].clone();
+    assert_eq!((&causes[0]["field"], &causes[1]["field"]), (&json!("metadata.labels"), &json!("spec.replicas")));
     let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2}});
     assert_eq!(apply("", other).await.code, 400);
 }

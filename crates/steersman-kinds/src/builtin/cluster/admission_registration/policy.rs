@@ -2,7 +2,7 @@
 //! Expressions must compile to the expected types.
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
-use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, Version};
+use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, SPEC_AND_METADATA, Version};
 use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use steersman_cel::{DeclType, Type};
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
+use steersman_schema::JsonPath;
 
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
@@ -63,10 +64,11 @@ pub const VALIDATING: Kind = Kind {
     }],
     compiles: Compiles::Always,
     validate: &[Rule::new("", Check::By(validate_validating))],
+    status_leaves: SPEC_AND_METADATA,
     validate_status: &[
         Rule::new(
             "status.typeChecking.expressionWarnings[]",
-            Check::Rules(&[Rule::required("fieldRef", ""), Rule::required("warning", "")]),
+            Check::Rules(&[Rule::new("fieldRef", Check::By(field_ref)), Rule::required("warning", "")]),
         ),
         Rule::new("status.conditions[]", Check::Rules(rules::CONDITION)),
     ],
@@ -412,6 +414,25 @@ fn param_ref(reference: &Field<'_>, errors: &mut Vec<Error>) {
         (false, false) => errors.extend([param_name.forbidden(EITHER), labels.forbidden(EITHER)]),
         (true, true) => errors.push(reference.required("one of name or selector must be specified")),
         _ => {}
+    }
+}
+
+/// Validates the path of the expression that a warning is about, such as `spec.validations[0].expression`.
+fn field_ref(path: &Field<'_>, errors: &mut Vec<Error>) {
+    let text = path.text().trim();
+    if text.is_empty() {
+        return errors.push(path.required(""));
+    }
+    // Upstream takes a path from the root, from the current object, or from a first field without a dot.
+    let steps = match text.strip_prefix(['$', '@']) {
+        Some(steps) => steps.to_owned(),
+        None if text.starts_with(|first: char| first == '_' || first.is_alphanumeric()) => format!(".{text}"),
+        None => text.to_owned(),
+    };
+    if !steps.is_empty()
+        && let Err(error) = JsonPath::parse(&steps)
+    {
+        errors.push(Error::invalid(&path.path, text, format!("invalid JSONPath: {error}")));
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) const CORE: &[Rule] =
 /// The rules of Events of `events.k8s.io`: an update may change the series only.
 pub(super) const EVENTS: &[Rule] = &[
     Rule::new("", Check::By(create)).on_create(),
+    Rule::new("metadata.finalizers", Check::By(finalizers)),
     Rule::new("", Check::By(|event, errors| common(event, "reportingController", errors))).on_update(),
     Rule::new("involvedObject", Check::Immutable),
     Rule::new("reason", Check::Immutable),
@@ -38,9 +39,6 @@ pub(super) const EVENTS: &[Rule] = &[
 fn create(event: &Field<'_>, errors: &mut Vec<Error>) {
     common(event, "reportingController", errors);
     rules::required(&event.field("eventTime"), errors);
-    if event.field("eventTime").is_present() {
-        finalizers(&event.at(&["metadata", "finalizers"]), errors);
-    }
     match event.field("type").text() {
         "Normal" | "Warning" => {}
         other => errors.push(unsaid("type", format!("has invalid value: {other}"))),

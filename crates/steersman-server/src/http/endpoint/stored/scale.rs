@@ -104,7 +104,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         let Sent::Patch(Patch { format: Format::Apply(applied), .. }) = &sent else { return set(operation, current) };
         registry::check_given_name(operation, applied)?;
         let object = registry::apply_scale(operation, current.requested(), applied)?;
-        check(operation, &read(scale, &object))?;
+        check_replicas(operation, &read(scale, &object), validate_metadata(operation, applied))?;
         Ok(object)
     };
     let change = match &sent {
@@ -149,9 +149,23 @@ fn scale_schema() -> Result<&'static Schema, Failure> {
     schema.ok_or_else(|| Failure::internal("there is no schema of a Scale"))
 }
 
-/// The desired number of replicas of a Scale.
+/// The desired number of replicas of a valid Scale.
 fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
     registry::check_given_name(operation, scale)?;
+    check_replicas(operation, scale, validate_metadata(operation, scale))
+}
+
+/// The errors of the metadata that was sent, although none of it is kept. Upstream does not look at that of a custom resource. An applied
+/// configuration may have none, and its name is that of the path.
+fn validate_metadata(operation: &Operation<'_>, scale: &Value) -> Vec<Error> {
+    match operation.resource().is_custom() || scale.get("metadata").is_none_or(Value::is_null) {
+        true => Vec::new(),
+        false => registry::validate_metadata(scale, operation.strategy()),
+    }
+}
+
+/// The desired number of replicas of a Scale, whose other errors are known.
+fn check_replicas(operation: &Operation<'_>, scale: &Value, mut errors: Vec<Error>) -> Result<i64, Failure> {
     if let Some(spec) = scale.get("spec").filter(|spec| !spec.is_object() && !spec.is_null()) {
         let found = value::type_name(spec);
         let why = format!("Scale in version \"v1\" cannot be handled as a Scale: spec must be an object, not {found}");
@@ -164,8 +178,10 @@ fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
         })?,
     };
     if replicas < 0 {
-        let error = Error::invalid(&Path::new("spec.replicas"), replicas, "must be greater than or equal to 0");
-        return Err(Failure::invalid(&GroupKind::new("autoscaling", "Scale"), operation.name(), &[error]));
+        errors.push(Error::invalid(&Path::new("spec.replicas"), replicas, "must be greater than or equal to 0"));
+    }
+    if !errors.is_empty() {
+        return Err(Failure::invalid(&GroupKind::new("autoscaling", "Scale"), operation.name(), &errors));
     }
     Ok(replicas)
 }
@@ -203,7 +219,9 @@ mod tests {
         let replicas = json!({"replicas": 2});
         assert_eq!(put(&strict, scale(json!({"name": "r"}), replicas.clone())).await, 200);
         assert_eq!(put(&path, scale(json!({"name": "r", "namespace": "other"}), replicas.clone())).await, 400);
-        assert_eq!(put(&path, scale(json!({"name": "r", "selfLink": []}), replicas)).await, 400);
+        assert_eq!(put(&path, scale(json!({"name": "r", "selfLink": []}), replicas.clone())).await, 400);
+        assert_eq!(put(&path, scale(json!({"name": "r", "labels": {"a": "b c"}}), replicas.clone())).await, 422);
+        assert_eq!(put(&path, scale(json!({"name": "r", "finalizers": ["hold"]}), replicas)).await, 422);
         let unknown = scale(json!({"name": "r"}), json!({"replicas": 2, "selector": "a"}));
         assert_eq!(put(&strict, unknown.clone()).await, 400);
         assert_eq!(put(&path, unknown).await, 200);
