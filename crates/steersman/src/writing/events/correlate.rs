@@ -1,12 +1,16 @@
 //! Decides whether an event becomes a new event object, counts on a known one, or is dropped.
 //!
 //! The figures are those of client-go's `tools/record/events_cache.go`. A state machine: the caller has the clock.
+//!
+//! Events are remembered long after they are sent, thousands of them for each recorder. So the tables have hashes in place of texts, which
+//! would be a dozen small allocations for an event, spread over the whole heap.
 
-use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -27,33 +31,42 @@ pub(crate) struct Correlator {
     component: String,
     /// The host on which the component runs, if that matters.
     host: Option<String>,
+    hashers: [RandomState; 2],
     /// Events by their content: subject, part of the object (`fieldPath`), and message.
-    known: Recent<(EventKey, String, String), Counted>,
-    /// Messages of events that differ only in the message.
-    similar: Recent<EventKey, HashSet<String>>,
+    known: Recent<Digest, Counted>,
+    /// Messages of events that differ only in the message, by the object, type and reason.
+    similar: Recent<Digest, Messages>,
     /// When the budget for an object's events of a type will be full again.
-    budgets: Recent<(Object, &'static str), Instant>,
+    budgets: Recent<Digest, Instant>,
 }
 
-/// An event with its count so far.
-#[derive(Debug, Default)]
+/// A hash in place of a key: with 128 bits and random seeds, no two different keys have the same one.
+type Digest = u128;
+
+/// An event that was recorded, with its count so far.
+#[derive(Debug)]
 struct Counted {
-    // In a box: a table has room for more entries than it holds.
-    event: Box<Event>,
+    /// The name of the event object.
+    name: Box<str>,
+    count: i32,
+    first: Timestamp,
     /// The event was sent to the server at least once. Until then the budget did not allow it.
     is_told: bool,
 }
 
-/// The object that an event is about.
-type Object = (String, String, String, String);
-/// The object, type and reason of an event, without its message.
-type EventKey = (Object, &'static str, String);
+/// Hashes of different messages, of the first [`SIMILAR_MAX`] ones.
+#[derive(Debug, Default)]
+struct Messages {
+    hashes: [u32; SIMILAR_MAX],
+    len: u8,
+}
 
 impl Correlator {
     pub(crate) fn new(component: &str) -> Self {
         Self {
             component: component.to_owned(),
             host: None,
+            hashers: [RandomState::new(), RandomState::new()],
             known: Recent::new(),
             similar: Recent::new(),
             budgets: Recent::new(),
@@ -66,71 +79,86 @@ impl Correlator {
 
     pub(crate) fn step(&mut self, now: Instant, mut note: RecordedEvent) -> Option<Effect> {
         let reference = &note.object;
-        let object: Object = (
-            reference.kind.clone().unwrap_or_default(),
-            reference.namespace.clone().unwrap_or_default(),
-            reference.name.clone().unwrap_or_default(),
-            reference.uid.clone().unwrap_or_default(),
-        );
-        let event_type = note.event_type.as_str();
-        let subject: EventKey = (object.clone(), event_type, note.reason.clone());
+        let [kind, namespace, name, uid, part] =
+            [&reference.kind, &reference.namespace, &reference.name, &reference.uid, &reference.field_path]
+                .map(|field| field.as_deref().unwrap_or_default());
+        let object = (kind, namespace, name, uid, note.event_type.as_str());
+        let about = self.digest(&object);
+        let subject = self.digest(&(object, &note.reason));
+        let message = self.digest(&note.message);
 
-        let (last, messages) = self.similar.entry(now, subject.clone(), HashSet::new);
+        let (last, messages) = self.similar.entry(now, subject, Messages::default);
         if now.duration_since(last) > SIMILAR_WINDOW {
-            messages.clear();
+            *messages = Messages::default();
         }
-        if messages.len() < SIMILAR_MAX {
-            messages.insert(note.message.clone());
-        }
-        let is_combined = messages.len() >= SIMILAR_MAX;
-        let part = reference.field_path.clone().unwrap_or_default();
-        let identity =
-            if is_combined { (subject, String::new(), String::new()) } else { (subject, part, note.message.clone()) };
+        let is_combined = messages.add(message) >= SIMILAR_MAX;
+        let identity = match is_combined {
+            true => subject,
+            false => self.digest(&(object, &note.reason, part, &note.message)),
+        };
         if is_combined {
             note.message = format!("(combined from similar events): {}", note.message);
         }
 
-        let (_, counted) = self.known.entry(now, identity, Counted::default);
-        let event = &mut counted.event;
-        if event.metadata.name.is_none() {
-            **event = first(&self.component, self.host.as_deref(), &note);
-        } else {
-            event.count = Some(event.count.unwrap_or(1).saturating_add(1));
-            event.last_timestamp = Some(Time(note.at));
-            event.message = Some(note.message);
-        }
+        let (_, counted) = self.known.entry(now, identity, || Counted {
+            name: note.metadata().name.unwrap_or_default().into(),
+            count: 0,
+            first: note.at,
+            is_told: false,
+        });
+        counted.count = counted.count.saturating_add(1);
 
         // Events that are cut are counted all the same: the next one that is sent has the whole count.
-        let (_, full_at) = self.budgets.entry(now, (object, event_type), || now);
+        let (_, full_at) = self.budgets.entry(now, about, || now);
         let new_full_at = (*full_at).max(now) + REFILL;
         if new_full_at.duration_since(now) > REFILL * BURST {
             return None;
         }
         *full_at = new_full_at;
 
-        if !std::mem::replace(&mut counted.is_told, true) {
-            return Some(Effect::create(&event.metadata, event));
+        let is_told = std::mem::replace(&mut counted.is_told, true);
+        let event = event(&self.component, self.host.as_deref(), note, counted);
+        if !is_told {
+            return Some(Effect::create(&event.metadata, &event));
         }
         let patch = json!({"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message});
-        Some(Effect::count(&event.metadata, event, patch))
+        Some(Effect::count(&event.metadata, &event, patch))
+    }
+
+    fn digest(&self, value: &impl Hash) -> Digest {
+        let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(value)));
+        high << 64 | low
     }
 }
 
-fn first(component: &str, host: Option<&str>, note: &RecordedEvent) -> Event {
+impl Messages {
+    /// Adds a message, if there is room, and returns how many different ones there are.
+    fn add(&mut self, message: Digest) -> usize {
+        let (hash, len) = (message as u32, usize::from(self.len));
+        if len < SIMILAR_MAX && !self.hashes[..len].contains(&hash) {
+            self.hashes[len] = hash;
+            self.len += 1;
+        }
+        usize::from(self.len)
+    }
+}
+
+/// The event object for the newest of the events that it counts.
+fn event(component: &str, host: Option<&str>, note: RecordedEvent, counted: &Counted) -> Event {
     Event {
-        metadata: note.metadata(),
-        involved_object: note.object.clone(),
+        metadata: ObjectMeta { name: Some(counted.name.to_string()), ..note.metadata() },
+        involved_object: note.object,
         type_: Some(note.event_type.as_str().to_owned()),
-        reason: Some(note.reason.clone()),
-        message: Some(note.message.clone()),
-        count: Some(1),
-        first_timestamp: Some(Time(note.at)),
+        reason: Some(note.reason),
+        message: Some(note.message),
+        count: Some(counted.count),
+        first_timestamp: Some(Time(counted.first)),
         last_timestamp: Some(Time(note.at)),
         source: Some(EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) }),
         reporting_component: Some(component.to_owned()),
         reporting_instance: host.map(str::to_owned),
-        action: note.action.clone(),
-        related: note.related.clone(),
+        action: note.action,
+        related: note.related,
         ..Event::default()
     }
 }
@@ -175,6 +203,21 @@ mod tests {
         assert_eq!(step("a", "two"), "new two");
         assert_eq!(step("b", "one"), "new one");
         assert_eq!(step("a", "one"), "3x one");
+        let mut empty = note("a", "one");
+        empty.object.namespace = Some(String::new());
+        assert_eq!(summary(correlator.step(now, empty)), "4x one", "an empty namespace is an absent one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_counted_event_keeps_its_name_and_the_time_of_the_first() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        let first = correlator.step(now, note("a", "one")).unwrap();
+        let later = RecordedEvent { at: Timestamp::from_second(60).unwrap(), ..note("a", "one") };
+        let second = correlator.step(now, later).unwrap();
+        assert_eq!((&second.name, &second.namespace), (&first.name, &first.namespace));
+        assert_eq!(second.event["metadata"], first.event["metadata"]);
+        assert_eq!(second.event["firstTimestamp"], first.event["firstTimestamp"]);
+        assert_eq!(second.event["lastTimestamp"], json!("1970-01-01T00:01:00Z"));
     }
 
     #[tokio::test(start_paused = true)]
