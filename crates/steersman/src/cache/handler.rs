@@ -184,6 +184,15 @@ impl<K: CachedResource> Event<'_, K> {
     /// Calls `function` with the event as a change of decoded objects. If an object cannot be decoded, the change is
     /// [`Change::Undecodable`].
     pub fn with_change<R>(&self, function: impl FnOnce(&Change<'_, K>) -> R) -> R {
+        let mut function = Some(function);
+        let mut returned = None;
+        self.visit_change(&mut |change| returned = function.take().map(|function| function(change)));
+        returned.expect("invariant: `visit_change` calls the function in each of its arms")
+    }
+
+    /// Calls `function` once with the change. It does not depend on the type of the function, so that it is compiled once for a kind and not
+    /// for each handler.
+    fn visit_change(&self, function: &mut dyn FnMut(&Change<'_, K>)) {
         let key = self.key().cloned().unwrap_or_else(|| ObjectKey::cluster(""));
         let decode = |cached: &Cached<K>| self.decoder.decode_delivered(&key, cached);
         let failed = |error: &Arc<DecodeError>| tracing::warn!(error = %Chain(error), "skipping an object");

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -271,7 +272,7 @@ impl<K: CachedResource> Reflector<K> {
             let (client, options) = (self.client.clone(), self.options.clone());
             let part = Self::with_target(client, target.clone(), options, known, Arc::clone(&self.monitor));
             let part = part.transformed(self.decoding.transform.clone());
-            parts.spawn(part.watch(deltas.clone(), stop.clone()));
+            parts.spawn(part.watch(deltas.clone(), stop.clone()).boxed());
         }
         drop(deltas);
         while parts.join_next().await.is_some() {}

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -120,11 +121,11 @@ impl<K: CachedResource> Shared<K> {
             match (&handlers.phase, consumer) {
                 (Phase::Created, Consumer::Handler(handler)) => handlers.waiting.push((handler, served)),
                 (Phase::Running(tasks), Consumer::Handler(handler)) => {
-                    drop(tasks.spawn(serve(handler, served, self.decoder())));
+                    drop(tasks.spawn(serve(handler, served, self.decoder()).boxed()));
                 }
                 (Phase::Stopped, Consumer::Handler(handler)) => {
                     served.close();
-                    drop(tokio::spawn(serve(handler, served, self.decoder())));
+                    drop(tokio::spawn(serve(handler, served, self.decoder()).boxed()));
                 }
                 (Phase::Created | Phase::Running(_), Consumer::Stream) => {}
                 (Phase::Stopped, Consumer::Stream) => served.close(),
@@ -289,7 +290,7 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
             }
             handlers.phase = Phase::Running(tasks.clone());
             for (handler, mailbox) in std::mem::take(&mut handlers.waiting) {
-                tasks.spawn(serve(handler, mailbox, self.decoder()));
+                tasks.spawn(serve(handler, mailbox, self.decoder()).boxed());
             }
         }
         self.monitor.started();
@@ -302,8 +303,8 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
             Arc::clone(&self.monitor),
         );
         let reflector = reflector.transformed(self.transform.clone());
-        tasks.spawn(reflector.run(sender, stop.clone()));
-        tasks.spawn(self.process(deltas, stop.clone()));
+        tasks.spawn(reflector.run(sender, stop.clone()).boxed());
+        tasks.spawn(self.process(deltas, stop.clone()).boxed());
     }
 
     fn unsynced(&self) -> Vec<String> {
@@ -367,6 +368,9 @@ pub(super) async fn until(mut receiver: watch::Receiver<bool>) {
 }
 
 /// The task of one handler.
+///
+/// It is spawned in a box, as the other tasks of an informer: otherwise the runtime's code for a task would be compiled for the futures of
+/// each kind.
 async fn serve<K: CachedResource>(
     mut handler: Box<dyn EventHandler<K>>,
     mailbox: Arc<Mailbox<K>>,

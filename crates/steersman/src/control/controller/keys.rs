@@ -55,12 +55,12 @@ pub(crate) struct Mapped<T> {
 
 impl<T: CachedResource> KeyMapping<T> {
     /// Calls `add` with the keys of a change: those of the previous state and those of the new one.
-    fn each_key(&self, event: &Event<'_, T>, mut add: impl FnMut(ObjectKey)) {
+    fn each_key(&self, event: &Event<'_, T>, add: &mut dyn FnMut(ObjectKey)) {
         match &self.map {
             // Decoded once for predicates and map.
             Map::Change(map) => event.with_change(|change| {
                 if passes(&self.predicates, change) {
-                    map(change).into_iter().for_each(&mut add);
+                    map(change).into_iter().for_each(&mut *add);
                 }
             }),
             Map::Key => {
@@ -72,7 +72,7 @@ impl<T: CachedResource> KeyMapping<T> {
                 if self.counts(event) {
                     let before = event.old().filter(|_| event.kind() != EventKind::Resync);
                     for state in [before, event.object()].into_iter().flatten() {
-                        self.keys_of_state(event, state).into_iter().for_each(&mut add);
+                        self.keys_of_state(event, state).into_iter().for_each(&mut *add);
                     }
                 }
             }
@@ -82,16 +82,16 @@ impl<T: CachedResource> KeyMapping<T> {
                 }
                 match change {
                     Change::Updated { old, .. } if !change.is_resync() => {
-                        old.object().map(|old| map(old)).into_iter().flatten().for_each(&mut add);
+                        old.object().map(|old| map(old)).into_iter().flatten().for_each(&mut *add);
                     }
                     // Readers no longer see the previous state.
                     Change::Undecodable(_) => {
                         let before = event.old().map(|old| self.keys_of_state(event, old));
-                        before.into_iter().flatten().for_each(&mut add);
+                        before.into_iter().flatten().for_each(&mut *add);
                     }
                     _ => {}
                 }
-                change.object().map(map).into_iter().flatten().for_each(&mut add);
+                change.object().map(map).into_iter().flatten().for_each(&mut *add);
             }),
         }
     }
@@ -109,12 +109,12 @@ impl<T: CachedResource> KeyMapping<T> {
             Map::Change(_) => {
                 let mut found = Vec::new();
                 if let Some(arrival) = event.arrival() {
-                    self.each_key(&event.with_outcome(&arrival), |key| found.push(key));
+                    self.each_key(&event.with_outcome(&arrival), &mut |key| found.push(key));
                 }
-                self.each_key(event, |key| keys.push(key));
+                self.each_key(event, &mut |key| keys.push(key));
                 keys.retain(|key| !found.contains(key));
             }
-            Map::Key if event.kind() == EventKind::Deleted => self.each_key(event, |key| keys.push(key)),
+            Map::Key if event.kind() == EventKind::Deleted => self.each_key(event, &mut |key| keys.push(key)),
             Map::Key => {}
             Map::Metadata(_) | Map::States(_) => {
                 if self.counts(event) {
@@ -172,7 +172,7 @@ impl<T: CachedResource> KeyMapping<T> {
             return;
         }
         let event = Event::new(outcome, indexer.decoder());
-        if catch_unwind(AssertUnwindSafe(|| self.each_key(&event, |key| refill.offer(key)))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| self.each_key(&event, &mut |key| refill.offer(key)))).is_err() {
             tracing::error!(?key, "a predicate or a map panicked; the object is skipped");
         }
     }
@@ -186,7 +186,7 @@ impl<T: CachedResource> EventHandler<T> for Mapped<T> {
             return;
         }
         let priority = self.wanted.priority(event.kind());
-        self.wanted.each_key(event, |key| self.standby.queue().add_with(key, priority));
+        self.wanted.each_key(event, &mut |key| self.standby.queue().add_with(key, priority));
     }
 }
 
