@@ -201,7 +201,7 @@ impl<K: CachedResource> Event<'_, K> {
                 Ok(object) => function(&Change::Added(&object, *arrival)),
                 Err(error) => {
                     failed(&error);
-                    function(&Change::Undecodable(&error))
+                    function(&Change::Undecodable(&error));
                 }
             },
             Outcome::Deleted { object, finality, .. } => {
@@ -209,13 +209,13 @@ impl<K: CachedResource> Event<'_, K> {
                 function(&Change::Deleted(&match (object, finality) {
                     (Some(object), Finality::Reported) => Deleted::Final(object),
                     (last_known, _) => Deleted::Tombstone { key: key.clone(), last_known },
-                }))
+                }));
             }
             Outcome::Filled => unreachable!("handlers are not told of the end of the initial list"),
             Outcome::Undecodable(error) => function(&Change::Undecodable(error)),
             Outcome::Updated { old, new, .. } => match decode(new) {
                 Ok(new) if self.outcome.is_resync() => {
-                    function(&Change::Updated { old: &Previous::from(&new), new: &new })
+                    function(&Change::Updated { old: &Previous::from(&new), new: &new });
                 }
                 Ok(new) => {
                     let decode_old = || decode(old).ok();
@@ -223,11 +223,11 @@ impl<K: CachedResource> Event<'_, K> {
                         Some(old) => Previous::from(old),
                         None => Previous::held(old, &decode_old),
                     };
-                    function(&Change::Updated { old: &old, new: &new })
+                    function(&Change::Updated { old: &old, new: &new });
                 }
                 Err(error) => {
                     failed(&error);
-                    function(&Change::Undecodable(&error))
+                    function(&Change::Undecodable(&error));
                 }
             },
         }
