@@ -121,10 +121,10 @@ fn a_warning_of_a_policy_is_about_a_field() {
         let set = |policy: &mut Value| policy["status"] = json!({"typeChecking": {"expressionWarnings": [warning]}});
         fields(&policies.update(Endpoint::Status, &old, set).1)
     };
-    for valid in ["spec.validations[0].expression", ".spec", " a ", "$.spec", "@.spec", "$"] {
+    for valid in ["spec.validations[0].expression", ".spec", " a ", "a b", ".spec['a b']", "$.spec", "@.spec", "$"] {
         assert_eq!(blamed(valid), [""; 0], "{valid}");
     }
-    for invalid in ["", " ", "spec[", "spec]", "{", "*", "-a", "(a)"] {
+    for invalid in ["", " ", "spec[", "spec]", "{", "*", "-a", "(a)", "a -b"] {
         assert_eq!(blamed(invalid), ["status.typeChecking.expressionWarnings[0].fieldRef"], "{invalid}");
     }
 }

@@ -98,6 +98,8 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Er
     }
     if strategy.rules().validates_generate_name {
         validate_generate_name(object, strategy, &mut errors);
+    } else {
+        validate_segment(object, &mut errors);
     }
     errors.extend(validate(object, strategy));
     let generation = value::at(object, &["metadata", "generation"]).and_then(Value::as_i64);
@@ -105,6 +107,12 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Er
         errors.push(Error::invalid(&path.child("generation"), generation, "must be greater than or equal to 0"));
     }
     errors
+}
+
+/// Validates `generateName` of a kind without rules of its own for it: it must be a part of a path.
+fn validate_segment(object: &Value, errors: &mut Vec<Error>) {
+    let (path, base) = (Path::new("metadata.generateName"), text(object, "generateName"));
+    errors.extend(name::path_segment(base).into_iter().map(|fault| Error::invalid(&path, base, fault)));
 }
 
 /// Validates `generateName`. It may end in dashes, since letters are appended to it.
@@ -139,9 +147,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy,
     if strategy.rules().validates_generate_name_on_update && endpoint == Endpoint::Main {
         validate_generate_name(new, strategy, &mut errors);
     } else {
-        let base = text(new, "generateName");
-        let path = path.child("generateName");
-        errors.extend(name::path_segment(base).into_iter().map(|fault| Error::invalid(&path, base, fault)));
+        validate_segment(new, &mut errors);
     }
     let is_deleting = !text(old, "deletionTimestamp").is_empty();
     if is_deleting {
@@ -353,6 +359,15 @@ mod tests {
         let errors = validate_update(&new, &old, &*config_maps.strategy, Endpoint::Main);
         assert_eq!(errors.len(), 2);
         assert!(errors[0].to_string().ends_with("found new finalizers []string{\"a.b/d\"}"));
+    }
+
+    #[test]
+    fn a_base_of_names_is_a_part_of_a_path_for_every_kind() {
+        let budget = json!({"metadata": {"name": "a", "generateName": "a/b"}});
+        let budgets = resource("PodDisruptionBudget");
+        let expected = ["metadata.generateName: Invalid value: \"a/b\": may not contain '/'"];
+        assert_eq!(texts(validate_create(&budget, &*budgets.strategy)), expected);
+        assert_eq!(texts(validate_update(&budget, &budget, &*budgets.strategy, Endpoint::Main)), expected);
     }
 
     #[test]

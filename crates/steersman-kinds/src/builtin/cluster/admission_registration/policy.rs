@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use steersman_cel::{DeclType, Type};
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
-use steersman_schema::JsonPath;
+use steersman_schema::{JsonPath, json_path};
 
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
@@ -423,17 +423,21 @@ fn field_ref(path: &Field<'_>, errors: &mut Vec<Error>) {
     if text.is_empty() {
         return errors.push(path.required(""));
     }
-    // Upstream takes a path from the root, from the current object, or from a first field without a dot.
+    let fault = parse_field_ref(text).err();
+    // Upstream takes several paths too, with spaces between them.
+    if let Some(error) = fault.filter(|_| text.split(' ').any(|part| parse_field_ref(part).is_err())) {
+        errors.push(Error::invalid(&path.path, text, format!("invalid JSONPath: {error}")));
+    }
+}
+
+/// Parses a path from the root, from the current object, or from a first field without a dot.
+fn parse_field_ref(text: &str) -> Result<(), json_path::ParseError> {
     let steps = match text.strip_prefix(['$', '@']) {
         Some(steps) => steps.to_owned(),
         None if text.starts_with(|first: char| first == '_' || first.is_alphanumeric()) => format!(".{text}"),
         None => text.to_owned(),
     };
-    if !steps.is_empty()
-        && let Err(error) = JsonPath::parse(&steps)
-    {
-        errors.push(Error::invalid(&path.path, text, format!("invalid JSONPath: {error}")));
-    }
+    if steps.is_empty() { Ok(()) } else { JsonPath::parse(&steps).map(drop) }
 }
 
 fn contradictory_actions(actions: &Field<'_>, errors: &mut Vec<Error>) {
