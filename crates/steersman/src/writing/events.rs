@@ -271,11 +271,15 @@ impl EventType {
 // === impl RecordedEvent ===
 
 impl RecordedEvent {
-    /// The metadata of the event object.
-    fn metadata(&self) -> ObjectMeta {
+    /// A name for a new event object.
+    fn name(&self) -> String {
         let name = format!("{}.{:x}", self.object.name.as_deref().unwrap_or_default(), self.at.as_nanosecond());
         // The names of some kinds, such as roles, are not legal names of events.
-        let name = if is_object_name(&name) { name } else { format!("{:032x}", rand::random::<u128>()) };
+        if is_object_name(&name) { name } else { format!("{:032x}", rand::random::<u128>()) }
+    }
+
+    /// The metadata of the event object of this name.
+    fn metadata(&self, name: String) -> ObjectMeta {
         let namespace = self.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
         ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }
     }

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tokio::time::Instant;
@@ -101,7 +101,7 @@ impl Correlator {
         }
 
         let (_, counted) = self.known.entry(now, identity, || Counted {
-            name: note.metadata().name.unwrap_or_default().into(),
+            name: note.name().into(),
             count: 0,
             first: note.at,
             is_told: false,
@@ -146,7 +146,7 @@ impl Messages {
 /// The event object for the newest of the events that it counts.
 fn event(component: &str, host: Option<&str>, note: RecordedEvent, counted: &Counted) -> Event {
     Event {
-        metadata: ObjectMeta { name: Some(counted.name.to_string()), ..note.metadata() },
+        metadata: note.metadata(counted.name.to_string()),
         involved_object: note.object,
         type_: Some(note.event_type.as_str().to_owned()),
         reason: Some(note.reason),

@@ -119,7 +119,7 @@ fn first(controller: &str, instance: &str, action: String, note: RecordedEvent) 
     let mut text = note.message.clone();
     text.truncate(text.floor_char_boundary(NOTE_BYTES_MAX));
     Event {
-        metadata: note.metadata(),
+        metadata: note.metadata(note.name()),
         event_time: Some(MicroTime(note.at)),
         reporting_controller: Some(controller.to_owned()),
         reporting_instance: Some(instance.to_owned()),
