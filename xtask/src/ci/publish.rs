@@ -42,8 +42,8 @@ pub(crate) fn check_metadata(workspace: &Workspace) -> anyhow::Result<()> {
 
 /// Packs every published crate, and checks that each compiles as it was packed, with the packages of the others.
 ///
-/// Cargo's own verification builds them all with their dependencies once more, which takes ten minutes. A check finds what it is for, a file or
-/// a dependency that is not in the package, and uses what clippy has checked where a package asks for the same features.
+/// Cargo's own verification builds them all with their dependencies once more. A check finds what it is for, a file or a dependency that is not
+/// in the package, without generating code.
 pub(crate) fn package(workspace: &Workspace) -> anyhow::Result<()> {
     let target = workspace.target.join("packages");
     // Cargo takes a file for unchanged that is older than its last build: a package of an earlier run must not be here.
