@@ -9,6 +9,15 @@ use steersman_machinery::budget::{Interrupt, Limits};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::Body;
 
+/// The fields that errors blame, each once and in order.
+fn fields(errors: &[field::Error]) -> Vec<String> {
+    let mut fields: Vec<String> =
+        errors.iter().map(|error| error.to_string().split(": ").next().unwrap_or_default().to_owned()).collect();
+    fields.sort();
+    fields.dedup();
+    fields
+}
+
 /// A kind in one of its versions.
 struct Subject {
     resource: Arc<Resource>,

@@ -64,6 +64,7 @@ pub const EVENTS: Kind = Kind {
     }],
     internal: DEFINITION,
     stored_in_group: Some(""),
+    rules: Rules { requires_qualified_finalizers: true, ..EVENT.rules },
     validate: validate::EVENTS,
     ..EVENT
 };

@@ -4,11 +4,6 @@ use super::*;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The fields that are blamed.
-fn fields(errors: &[field::Error]) -> Vec<String> {
-    errors.iter().map(|error| error.field.to_string()).collect()
-}
-
 fn webhook(changes: Value) -> Value {
     let mut webhook = json!({
         "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],

@@ -8,14 +8,6 @@ fn blamed(group: &str, kind: &str, body: Value) -> Vec<String> {
     fields(&Subject::of(group, kind).create(body).1)
 }
 
-fn fields(errors: &[field::Error]) -> Vec<String> {
-    let mut fields: Vec<String> =
-        errors.iter().map(|error| error.to_string().split(": ").next().unwrap_or_default().to_owned()).collect();
-    fields.sort();
-    fields.dedup();
-    fields
-}
-
 fn deployment(template: Value) -> Value {
     let mut whole = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     for (path, value) in template.as_object().unwrap() {
@@ -729,23 +721,6 @@ fn a_load_balancer_of_an_ingress_has_addresses_and_names() {
     let path = json!([{"http": {"paths": [{}]}}]);
     let untyped = json!({"metadata": {"name": "i"}, "spec": {"rules": path}});
     assert_eq!(blamed("networking.k8s.io", "Ingress", untyped), ["spec.rules[0].http.paths[0].pathType"]);
-}
-
-#[test]
-fn an_event_of_its_own_group_has_finalizers_like_other_objects() {
-    let event = json!({
-        "metadata": {"name": "e", "namespace": "default", "finalizers": ["hold", "orphan", "example.com/hold"]},
-        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "example.com/c", "reportingInstance": "i",
-        "action": "a", "reason": "r", "type": "Normal",
-    });
-    assert_eq!(blamed("events.k8s.io", "Event", event), ["metadata.finalizers[0]"]);
-    let events = Subject::of("events.k8s.io", "Event");
-    let old = events.created(json!({
-        "metadata": {"name": "e", "namespace": "default"}, "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "example.com/c", "reportingInstance": "i", "action": "a", "reason": "r", "type": "Normal",
-    }));
-    let (_, errors) = events.update(Endpoint::Main, &old, |event| event["metadata"]["finalizers"] = json!(["hold"]));
-    assert!(fields(&errors).contains(&"metadata.finalizers[0]".to_owned()), "{errors:?}");
 }
 
 #[test]

@@ -18,10 +18,6 @@ fn approved(object: &mut Value) {
     object["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
 }
 
-fn fields(errors: &[field::Error]) -> Vec<&str> {
-    errors.iter().map(|error| error.field.as_str()).collect()
-}
-
 #[test]
 fn who_asks_is_the_servers_to_say() {
     let requests = Subject::of("certificates.k8s.io", "CertificateSigningRequest");

@@ -371,6 +371,23 @@ mod tests {
     }
 
     #[test]
+    fn only_the_older_group_of_events_has_any_finalizers() {
+        let event = json!({"metadata": {"name": "e", "finalizers": ["hold", "orphan", "example.com/hold"]}});
+        let resources = builtin::resources(&RuntimeConfig::default());
+        let blamed = resources.iter().filter(|resource| &*resource.kind == "Event").map(|resource| {
+            let strategy = &*resource.strategy;
+            let created = validate_create(&event, strategy);
+            let updated = validate_update(&event, &event, strategy, Endpoint::Main);
+            let fields = created.iter().chain(&updated).map(|error| error.field.to_string());
+            (resource.group.to_string(), fields.collect::<Vec<_>>())
+        });
+        let both = vec!["metadata.finalizers[0]".to_owned(); 2];
+        let mut blamed: Vec<_> = blamed.collect();
+        blamed.sort();
+        assert_eq!(blamed, [(String::new(), vec![]), ("events.k8s.io".to_owned(), both)]);
+    }
+
+    #[test]
     fn faults_of_owners_are_blamed_on_the_list() {
         let owner =
             json!({"metadata": {"ownerReferences": [{"apiVersion": "", "kind": "A", "name": "a", "uid": "u"}]}});

@@ -17,7 +17,6 @@ pub(super) const CORE: &[Rule] =
 /// The rules of Events of `events.k8s.io`: an update may change the series only.
 pub(super) const EVENTS: &[Rule] = &[
     Rule::new("", Check::By(create)).on_create(),
-    Rule::new("metadata.finalizers", Check::By(finalizers)),
     Rule::new("", Check::By(|event, errors| common(event, "reportingController", errors))).on_update(),
     Rule::new("involvedObject", Check::Immutable),
     Rule::new("reason", Check::Immutable),
@@ -51,17 +50,6 @@ fn create(event: &Field<'_>, errors: &mut Vec<Error>) {
     ] {
         if !is_unset {
             errors.push(unsaid(field, "needs to be unset"));
-        }
-    }
-}
-
-/// Validates finalizers as those of most kinds are. For Events of `v1` upstream does not.
-fn finalizers(finalizers: &Field<'_>, errors: &mut Vec<Error>) {
-    for finalizer in finalizers.items() {
-        let is_standard = matches!(finalizer.text(), "foregroundDeletion" | "kubernetes" | "orphan");
-        if !finalizer.text().contains('/') && !is_standard {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(finalizer.invalid(why));
         }
     }
 }
