@@ -37,9 +37,8 @@ enum Command {
     /// Measures the product
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, features, other systems, packages,
-    /// versions, deny
-    Ci,
+    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, metadata of packages, deny
+    Ci(ci::Options),
     /// Regenerates the code that is checked into this repository
     Codegen(codegen::Options),
     /// Sends the same generated requests to a real kube-apiserver and to a server of this tree, and reports where the
@@ -80,7 +79,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::find()?;
     match command {
         Command::Bench(bench) => bench::run(&workspace, bench),
-        Command::Ci => ci::run(&workspace),
+        Command::Ci(options) => ci::run(&workspace, options),
         Command::Codegen(options) => codegen::run(&workspace, options),
         Command::Differential(options) => differential::run(&workspace, options),
         Command::Faults(options) => faults::run(&workspace, options),

@@ -433,7 +433,6 @@ fn started_with() -> Named {
     Named { words, subcommands: shown.map(|one| one.get_name().to_owned()).collect() }
 }
 
-/// An address under which other machines reach the server. Loopback is refused, because objects publish the address.
 fn host_and_port(text: &str) -> Result<String, String> {
     let authority: Option<http::uri::Authority> = text.parse().ok();
     match authority.filter(|authority| authority.port_u16().is_some_and(|port| port != 0) && !text.contains('@')) {
@@ -442,6 +441,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
+/// An address under which other machines reach the server. Loopback is refused, because objects publish the address.
 fn advertised(text: &str) -> Result<IpAddr, String> {
     let ip: IpAddr = text.parse().map_err(|_| "want an IP address, such as 192.0.2.7".to_owned())?;
     if ip.is_loopback() || ip.is_multicast() {

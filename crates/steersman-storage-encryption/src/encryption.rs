@@ -101,7 +101,7 @@ impl Encryption {
         })
     }
 
-    /// Has values bound to other keys than those of the store, below a prefix: with those of kube-apiserver, either decrypts what the other
+    /// Binds values to other keys than those of the store, below a prefix: with those of kube-apiserver, either decrypts what the other
     /// has encrypted. Only some ciphers bind a value to its key.
     #[must_use]
     pub fn bound_to(self, prefix: &str, keys: Arc<dyn KeyMap>) -> Encryption {

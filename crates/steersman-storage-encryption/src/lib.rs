@@ -7,10 +7,9 @@
 //!
 //! # The stored form
 //! It is upstream's, byte for byte: `k8s:enc:PROVIDER:v1:KEY:` and what the provider makes of the value. The modes that authenticate
-//! (`aesgcm`, and `kms` within its envelope) include the storage key, so that a value cannot be moved to another key. That is the key of the
-//! `Kv` contract (`group/resource/namespace/name`), and not the key in etcd with its prefix: a store may be copied from a file to etcd, or to another
-//! prefix, and its values stay readable. The stored values of a kube-apiserver have upstream's keys (`/registry/secrets/default/name`)
-//! instead, so with these modes either reads the other's only below the same key; `aescbc` and `secretbox` do not include it.
+//! (`aesgcm`, and `kms` within its envelope) include the storage key, so that a value cannot be moved to another key. [`Encryption::bound_to`] makes that
+//! the key that kube-apiserver has below a prefix (`/registry/secrets/default/name`), so that each reads the other's values; below another prefix they
+//! cannot be read. Without it, it is the key of the `Kv` contract. `aescbc` and `secretbox` do not include it.
 //!
 //! The server is not known here, nor what values mean.
 

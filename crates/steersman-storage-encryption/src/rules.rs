@@ -1,7 +1,7 @@
 //! Which providers a storage key has.
 //!
-//! The most specific rule holds, wherever it stands in the file: the resource, all of its group, all. What no rule names is
-//! not encrypted, and what is encrypted nevertheless cannot be read.
+//! The most specific rule holds, wherever it stands in the file: the resource, all of its group, all. A resource without
+//! a rule is stored as it is; an encrypted value found there cannot be read.
 
 use crate::chain::{Chain, Link};
 use std::collections::HashMap;

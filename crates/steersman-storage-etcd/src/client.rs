@@ -8,11 +8,11 @@ mod patience;
 
 use crate::client::call::{Call, Order};
 use crate::client::endpoints::Endpoints;
-use crate::client::failure::{Away, Failure, NO_SPACE_REMEDY, Refusal, Silent};
+use crate::client::failure::{Away, Failure, NO_SPACE_REMEDY, NoTurn, OutOfTime, Refusal, Silent};
 use crate::client::member::Member;
 use crate::client::patience::Patience;
 use crate::options::Options;
-use crate::proto::{AuthenticateRequest, ResponseHeader, WatchRequest, WatchResponse};
+use crate::proto::{AuthenticateRequest, ResponseHeader, WatchRequest, WatchResponse, revision_of};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::uri::PathAndQuery;
@@ -32,7 +32,7 @@ pub(crate) use crate::client::member::Lane;
 
 /// The largest message that is read. Pages of a list are far smaller, a fragment of a watch is at most as large as etcd's
 /// `--max-request-bytes` and 512 KiB.
-const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
+const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The pause after all members have failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Commands of one watch that are not sent yet.
@@ -44,7 +44,12 @@ pub(crate) struct Stream {
     pub(crate) answers: Streaming<WatchResponse>,
     pub(crate) commands: mpsc::Sender<WatchRequest>,
     pub(crate) member: usize,
+    /// The token that it was begun with.
+    pub(crate) token: Option<Token>,
 }
+
+/// Says who calls, in a header.
+pub(crate) type Token = MetadataValue<Ascii>;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -60,7 +65,9 @@ pub(crate) struct Client {
     replaced: OnceLock<String>,
     /// The newest revision of any answer.
     seen: AtomicU64,
-    token: Mutex<Option<MetadataValue<Ascii>>>,
+    /// Held while a token is asked for, which costs etcd much.
+    logging_in: tokio::sync::Mutex<()>,
+    token: Mutex<Option<Token>>,
     /// The newest revision that somebody waits for a watch to reach.
     wanted: watch::Sender<Revision>,
 }
@@ -79,6 +86,7 @@ impl Client {
             options,
             replaced: OnceLock::new(),
             seen: AtomicU64::new(0),
+            logging_in: tokio::sync::Mutex::default(),
             token: Mutex::new(None),
             wanted: watch::Sender::new(Revision::ZERO),
         })
@@ -95,6 +103,10 @@ impl Client {
 
     pub(crate) fn pick(&self) -> usize {
         self.endpoints.lock().pick(Instant::now())
+    }
+
+    pub(crate) fn answered(&self, member: usize) {
+        self.endpoints.lock().answered(member);
     }
 
     pub(crate) fn failed(&self, member: usize) {
@@ -121,7 +133,7 @@ impl Client {
         self.oldest.fetch_max(oldest.0, Ordering::AcqRel);
     }
 
-    /// Has watches make sure that they reach a revision.
+    /// Tells watches to ask for progress until they reach a revision.
     pub(crate) fn want(&self, revision: Revision) {
         self.wanted.send_if_modified(|wanted| {
             let is_later = *wanted < revision;
@@ -201,7 +213,7 @@ impl Client {
         let at_most = at_most.min(give_up.saturating_duration_since(Instant::now()));
         if at_most.is_zero() {
             let endpoint = self.endpoint(member).to_owned();
-            return Err(Failure::NotDone(Arc::new(Silent { endpoint, milliseconds: 0 })));
+            return Err(Failure::NotDone(Arc::new(OutOfTime { endpoint })));
         }
         let answer = self.ask(member, lane, request, at_most).await;
         let mut endpoints = self.endpoints.lock();
@@ -261,18 +273,19 @@ impl Client {
     ) -> Result<C::Answer, Failure> {
         self.health()?;
         let give_up = Instant::now() + at_most;
-        let (token, is_new) = self.token(member, at_most).await?;
-        let mut answer = self.send(member, lane, request, token, at_most).await;
+        let (mut token, is_new) = self.token(member, at_most).await?;
+        let mut answer = self.send(member, lane, request, token.clone(), at_most).await;
         if matches!(answer, Err(Failure::Refused(Refusal::Token))) && self.options.login.is_some() && !is_new {
-            self.forget_token();
+            self.forget_token(token.as_ref());
             let at_most = give_up.saturating_duration_since(Instant::now());
-            let (token, _) = self.token(member, at_most).await?;
-            answer = self.send(member, lane, request, token, at_most).await;
+            (token, _) = self.token(member, at_most).await?;
+            let at_most = give_up.saturating_duration_since(Instant::now());
+            answer = self.send(member, lane, request, token.clone(), at_most).await;
         }
         match answer {
             // The password was right, so this is a member that has just started and does not know its own tokens yet.
             Err(failure @ Failure::Refused(Refusal::Token)) if self.options.login.is_some() => {
-                self.forget_token();
+                self.forget_token(token.as_ref());
                 Err(Failure::NotDone(failure.cause()))
             }
             answer => answer,
@@ -280,12 +293,20 @@ impl Client {
     }
 
     /// The token of the user, if there is one, and whether it was given just now.
-    async fn token(&self, member: usize, at_most: Duration) -> Result<(Option<MetadataValue<Ascii>>, bool), Failure> {
+    async fn token(&self, member: usize, at_most: Duration) -> Result<(Option<Token>, bool), Failure> {
         let Some(login) = &self.options.login else { return Ok((None, false)) };
-        let held = self.token.lock().clone();
-        if held.is_some() {
-            return Ok((held, false));
+        if let Some(held) = self.held_token() {
+            return Ok((Some(held), false));
         }
+        let give_up = Instant::now() + at_most;
+        let Ok(_logging_in) = timeout(at_most, self.logging_in.lock()).await else {
+            return Err(Failure::NotDone(Arc::new(NoTurn("a token of the user"))));
+        };
+        // Another call may have got one meanwhile.
+        if let Some(held) = self.held_token() {
+            return Ok((Some(held), false));
+        }
+        let at_most = give_up.saturating_duration_since(Instant::now());
         let request = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
         // Nothing was done for the caller yet.
         let not_done = |failure| match failure {
@@ -299,12 +320,16 @@ impl Client {
         Ok((Some(token), true))
     }
 
+    fn held_token(&self) -> Option<Token> {
+        self.token.lock().clone()
+    }
+
     async fn send<C: Call>(
         &self,
         member: usize,
         lane: Lane,
         request: &C,
-        token: Option<MetadataValue<Ascii>>,
+        token: Option<Token>,
         at_most: Duration,
     ) -> Result<C::Answer, Failure> {
         let Member { endpoint, .. } = &self.members[member];
@@ -334,7 +359,7 @@ impl Client {
     /// Compares an answer with what was seen before its request.
     fn examine(&self, header: ResponseHeader, order: Order, seen: Revision) -> Result<(), Failure> {
         let ResponseHeader { cluster_id, revision } = header;
-        let revision = Revision(u64::try_from(revision).unwrap_or(0));
+        let revision = revision_of(revision);
         let known = *self.cluster_id.get_or_init(|| cluster_id);
         let fault = if known != cluster_id {
             format!("etcd is cluster {cluster_id:x} and was {known:x}")
@@ -369,15 +394,15 @@ impl Client {
         // The channel is empty, so there is room.
         let _sent = commands.try_send(create);
         let requests = futures::stream::poll_fn(move |context| waiting.poll_recv(context));
-        let request = with_metadata(Request::new(requests), token);
+        let request = with_metadata(Request::new(requests), token.clone());
         let begun = timeout(at_most, async {
             let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
             grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
             grpc.streaming(request, PathAndQuery::from_static(WATCH_PATH), ProstCodec::default()).await
         });
         match begun.await {
-            Ok(Ok(answers)) => Ok(Stream { answers: answers.into_inner(), commands, member }),
-            Ok(Err(status)) => Err(self.watch_failure(&status, endpoint)),
+            Ok(Ok(answers)) => Ok(Stream { answers: answers.into_inner(), commands, member, token }),
+            Ok(Err(status)) => Err(self.refused_watch(&status, endpoint, token.as_ref())),
             Err(_) => {
                 let milliseconds = at_most.as_millis();
                 Err(Failure::NotDone(Arc::new(Silent { endpoint: endpoint.clone(), milliseconds })))
@@ -386,21 +411,28 @@ impl Client {
     }
 
     /// The meaning of the end of a watch's stream.
-    pub(crate) fn watch_failure(&self, status: &Status, endpoint: &str) -> Failure {
+    pub(crate) fn watch_failure(&self, status: &Status, stream: &Stream) -> Failure {
+        self.refused_watch(status, self.endpoint(stream.member), stream.token.as_ref())
+    }
+
+    fn refused_watch(&self, status: &Status, endpoint: &str, token: Option<&Token>) -> Failure {
         let failure = Failure::of(status, endpoint);
         if matches!(failure, Failure::Refused(Refusal::Token)) {
-            self.forget_token();
+            self.forget_token(token);
         }
         failure
     }
 
-    /// Has the user ask for another token.
-    pub(crate) fn forget_token(&self) {
-        *self.token.lock() = None;
+    /// Drops a token that etcd did not accept, so that the next call logs in again; not one that another call has got since.
+    pub(crate) fn forget_token(&self, refused: Option<&Token>) {
+        let mut token = self.token.lock();
+        if token.as_ref() == refused {
+            *token = None;
+        }
     }
 }
 
-fn with_metadata<T>(mut request: Request<T>, token: Option<MetadataValue<Ascii>>) -> Request<T> {
+fn with_metadata<T>(mut request: Request<T>, token: Option<Token>) -> Request<T> {
     // A member that has lost its leader says so instead of waiting for one.
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     if let Some(token) = token {
@@ -414,7 +446,23 @@ pub(crate) fn undone(failure: &Failure) -> kv::Error {
     match failure {
         Failure::Replaced(fault) => kv::Error::Replaced { fault: fault.clone() },
         Failure::Refused(Refusal::NoSpace) => kv::Error::Full { remedy: NO_SPACE_REMEDY },
-        Failure::Refused(_) => kv::Error::Read { source: failure.cause() },
+        Failure::Refused(_) => kv::Error::Refused { source: failure.cause() },
         Failure::NotDone(_) | Failure::Unknown(_) => kv::Error::Unavailable { source: failure.cause() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_that_another_call_has_got_since_is_kept() {
+        let client = Client::new(Options::new(vec!["http://127.0.0.1:1".to_owned()])).unwrap();
+        let (old, new) = (Token::from_static("old"), Token::from_static("new"));
+        *client.token.lock() = Some(new.clone());
+        client.forget_token(Some(&old));
+        assert_eq!(client.held_token(), Some(new.clone()));
+        client.forget_token(Some(&new));
+        assert_eq!(client.held_token(), None);
     }
 }

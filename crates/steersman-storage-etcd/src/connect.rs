@@ -8,12 +8,13 @@ use crate::client::{Client, Lane, undone};
 use crate::connect::version::Unsupported;
 use crate::layout::{FORMAT, Format, Layout, Span};
 use crate::options::{Keys, Options, REGISTRY_PREFIX, STEERSMAN_PREFIX};
-use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, StatusRequest, TxnRequest};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, StatusRequest, TxnRequest, revision_of};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::{self, Cause};
+use tokio::time::Instant;
 
 /// How long a member has to say which version it is.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -178,7 +179,8 @@ pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<Found, Con
         };
         // The next read shows whether another process has claimed it, and what became of a lost answer.
         match client.attempt(Lane::Requests, &claim, client.options.write_timeout, give_up).await {
-            Ok(_) | Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
+            Ok(_) => {}
+            Err(Failure::NotDone(_) | Failure::Unknown(_)) if Instant::now() < give_up => {}
             Err(failure) => return Err(kv(failure)),
         }
     }
@@ -197,8 +199,8 @@ pub(crate) async fn find(client: &Client, layout: &Layout) -> Result<Found, Conn
     if let Some(found) = format(client, layout).await? {
         return match Format::parse(&found.value) {
             Format::Store { shift } => {
-                let since = u64::try_from(found.mod_revision).unwrap_or(0);
-                Ok(Found { shift, since: if shift == 0 { 0 } else { since } })
+                let since = if shift == 0 { 0 } else { revision_of(found.mod_revision).0 };
+                Ok(Found { shift, since })
             }
             Format::Restoring => Err(ConnectError::Incomplete { prefix: prefix() }),
             Format::Other => {

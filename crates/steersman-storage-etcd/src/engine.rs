@@ -16,7 +16,7 @@ use crate::engine::pages::Pages;
 use crate::engine::txn::Writer;
 use crate::feed::{self, End, Feed, Follower, Previous};
 use crate::layout::Layout;
-use crate::proto::{CompactionRequest, KeyValue};
+use crate::proto::{CompactionRequest, KeyValue, number_of, revision_of};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt;
@@ -220,7 +220,7 @@ impl Engine {
         {
             return Ok(());
         }
-        let request = CompactionRequest { revision: i64::try_from(through.0).unwrap_or(i64::MAX) };
+        let request = CompactionRequest { revision: number_of(through) };
         // Repeating it does no harm: compacting again is an error that means that it is done.
         match self.client.read(Lane::Bulk, &request, self.client.deadline()).await {
             Ok(_) | Err(Failure::Refused(Refusal::Compacted)) => {
@@ -275,7 +275,7 @@ impl Scan for Scanning {
 /// The entry of a key of etcd; `None` if that is not one for a key of the contract.
 fn entry(layout: &Layout, found: KeyValue) -> Option<Entry> {
     let KeyValue { key, mod_revision, value, .. } = found;
-    Some(Entry { key: layout.key(&key)?, revision: Revision(u64::try_from(mod_revision).unwrap_or(0)), value })
+    Some(Entry { key: layout.key(&key)?, revision: revision_of(mod_revision), value })
 }
 
 /// Bytes of a transaction that is under way.

@@ -5,22 +5,27 @@
 //! counts as dead. It is also asked when somebody waits for a revision that has not come: it may consist of changes of
 //! other keys.
 
+mod follower;
+mod history;
 mod pieces;
 
 use crate::client::failure::Failure;
 use crate::client::{Client, Stream};
-use crate::feed::pieces::{Pieces, event_revision, revision_of};
-use crate::layout::{Layout, Span};
+use crate::feed::pieces::Pieces;
+use crate::layout::Span;
 use crate::proto::{
     self, DELETE, Event, WatchCommand, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+    revision_of,
 };
-use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Revision;
-use steersman_storage::kv::{self, Batch, BoxFuture, Change, Changes, Entry, Error, Watch};
+use steersman_storage::kv::{self, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+
+pub(crate) use crate::feed::follower::{End, Follower};
+pub(crate) use crate::feed::history::{history, oldest};
 
 /// A watch that has said nothing for so long is asked for its progress.
 const QUIET: Duration = Duration::from_secs(2);
@@ -48,6 +53,8 @@ pub(crate) struct Feed {
     client: Arc<Client>,
     /// The pause before the watch is begun again, which grows until etcd takes it.
     pause: Duration,
+    /// Whether somebody was told that etcd does not take the watch.
+    is_refusal_told: bool,
     pieces: Pieces,
     previous: Previous,
     span: Span,
@@ -88,6 +95,7 @@ impl Feed {
             wanted: client.wanted(),
             client,
             pause: PAUSE_MIN,
+            is_refusal_told: false,
             pieces: Pieces::new(after),
             previous,
             span,
@@ -100,7 +108,7 @@ impl Feed {
         self.pieces.progress()
     }
 
-    /// Has the feed say when it has reached a revision, even if no event leads there.
+    /// Makes the feed say when it has reached a revision, even if no event leads there.
     pub(crate) fn want(&mut self, revision: Revision) {
         self.wanted_here = revision;
     }
@@ -138,7 +146,7 @@ impl Feed {
                             continue;
                         }
                         Err(status) => {
-                            let failure = self.client.watch_failure(&status, self.client.endpoint(running.stream.member));
+                            let failure = self.client.watch_failure(&status, &running.stream);
                             self.break_off(&failure.cause().to_string());
                             continue;
                         }
@@ -190,7 +198,7 @@ impl Feed {
         }
     }
 
-    /// Has the watch begun again.
+    /// Gives the stream up; the watch is begun again after a pause.
     fn break_off(&mut self, why: &str) {
         if let State::Running(running) = &self.state {
             self.client.failed(running.stream.member);
@@ -200,7 +208,14 @@ impl Feed {
     }
 
     fn pause(&mut self, why: &str) {
-        tracing::debug!(progress = %self.pieces.progress(), "a watch is begun again, since {why}");
+        let progress = self.pieces.progress();
+        // As long as it was refused several times already.
+        if self.pause == PAUSE_MAX && !self.is_refusal_told {
+            self.is_refusal_told = true;
+            tracing::warn!(%progress, "etcd does not take a watch, and it is begun again until it does: {why}");
+        } else {
+            tracing::debug!(%progress, "a watch is begun again, since {why}");
+        }
         self.state = State::Broken { at: Instant::now() + self.pause };
         self.pause = (2 * self.pause).min(PAUSE_MAX);
     }
@@ -208,19 +223,25 @@ impl Feed {
     fn take(&mut self, answer: WatchResponse) -> Result<Option<News>, Error> {
         if let State::Running(running) = &mut self.state {
             running.heard();
+            if answer.created {
+                self.client.answered(running.stream.member);
+            }
         }
         if answer.canceled {
             if 0 < answer.compact_revision {
                 self.client.note_oldest(revision_of(answer.compact_revision));
                 self.check_kept()?;
             }
-            if answer.cancel_reason.contains(TOKEN_REFUSED) {
-                self.client.forget_token();
+            if answer.cancel_reason.contains(TOKEN_REFUSED)
+                && let State::Running(running) = &self.state
+            {
+                self.client.forget_token(running.stream.token.as_ref());
             }
             self.break_off(&answer.cancel_reason);
             return Ok(None);
         }
         self.pause = PAUSE_MIN;
+        self.is_refusal_told = false;
         if answer.created {
             return Ok(None);
         }
@@ -261,127 +282,9 @@ impl Running {
     }
 }
 
-/// The changes of some keys of etcd after one revision and up to another, about `limit` of them. Keys are those of etcd.
-pub(crate) async fn history(
-    client: &Arc<Client>,
-    span: Span,
-    after: Revision,
-    through: Revision,
-    limit: usize,
-    give_up: Instant,
-) -> Result<Changes, Error> {
-    let mut changes = Vec::new();
-    if through <= after {
-        return Ok(Changes { changes, progress: after });
-    }
-    let mut feed = Feed::new(client.clone(), span, after, Previous::Sent);
-    feed.want(through);
-    while feed.progress() < through {
-        let Ok(news) = tokio::time::timeout_at(give_up, feed.next()).await else {
-            return Err(Error::Unavailable { source: Arc::new(NoHistory { after, through }) });
-        };
-        for event in news?.events {
-            let revision = event_revision(&event);
-            let is_enough = limit.max(1) <= changes.len();
-            let reached = changes.last().map(|change: &Change| change.event.revision);
-            if let Some(progress) = reached.filter(|reached| is_enough && *reached < revision) {
-                return Ok(Changes { changes, progress });
-            }
-            if through < revision {
-                return Ok(Changes { changes, progress: through });
-            }
-            changes.extend(change(event));
-        }
-    }
-    Ok(Changes { changes, progress: through })
-}
-
-/// The oldest revision after which history is kept. etcd only says it when a watch begins too early.
-pub(crate) async fn oldest(client: &Arc<Client>, key: Bytes, give_up: Instant) -> Result<Revision, Error> {
-    let (known, newest) = (client.oldest(), client.seen());
-    let mut feed = Feed::new(client.clone(), Span::key(key), known, Previous::Left);
-    feed.want(newest);
-    while feed.progress() < newest {
-        match tokio::time::timeout_at(give_up, feed.next()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(Error::Compacted { oldest, .. })) => return Ok(oldest),
-            Ok(Err(error)) => return Err(error),
-            Err(_) => return Err(Error::Unavailable { source: Arc::new(NoHistory { after: known, through: newest }) }),
-        }
-    }
-    Ok(known)
-}
-
-/// etcd did not send history in time.
-#[derive(Debug, thiserror::Error)]
-#[error("etcd did not send the changes from revision {after} to {through} in time")]
-struct NoHistory {
-    after: Revision,
-    through: Revision,
-}
-
-fn change(event: Event) -> Option<Change> {
-    let previous = event.prev_kv.clone().map(|previous| Entry {
-        key: previous.key,
-        revision: revision_of(previous.mod_revision),
-        value: previous.value,
-    });
-    Some(Change { event: kv_event(event)?, previous })
-}
-
+/// The event of the contract, with the key that it has in etcd.
 fn kv_event(event: Event) -> Option<kv::Event> {
     let is_deletion = event.kind == DELETE;
-    let proto::KeyValue { key, mod_revision, value } = event.kv?;
+    let proto::KeyValue { key, mod_revision, value, .. } = event.kv?;
     Some(kv::Event { key, revision: revision_of(mod_revision), value: (!is_deletion).then_some(value) })
-}
-
-/// How watches end once the engine was closed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
-    /// They wait no longer.
-    pub(crate) give_up: Instant,
-    /// The newest revision that was acknowledged to this process: a follower returns everything up to it before it ends.
-    pub(crate) last: Revision,
-}
-
-/// The watch of all keys of the contract.
-pub(crate) struct Follower {
-    end: watch::Receiver<Option<End>>,
-    feed: Feed,
-    layout: Layout,
-}
-
-impl Follower {
-    pub(crate) fn new(feed: Feed, layout: Layout, end: watch::Receiver<Option<End>>) -> Follower {
-        Follower { end, feed, layout }
-    }
-
-    /// Waits until nothing more is to be handed out: the engine was closed, and what it acknowledged was handed out, or
-    /// that takes too long.
-    async fn ended(end: &mut watch::Receiver<Option<End>>, progress: Revision) {
-        // The sender lives as long as the engine, without which nothing more comes either.
-        let Ok(Some(End { last, give_up })) = end.wait_for(Option::is_some).await.map(|end| *end) else { return };
-        if progress < last {
-            sleep_until(give_up).await;
-        }
-    }
-}
-
-impl Watch for Follower {
-    fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
-        Box::pin(async {
-            let Follower { end, feed, layout } = self;
-            let progress = feed.progress();
-            let news = tokio::select! {
-                biased;
-                () = Follower::ended(end, progress) => return Err(Error::Closed),
-                news = feed.next() => news?,
-            };
-            let event = |event| {
-                let event = kv_event(event)?;
-                Some(kv::Event { key: layout.key(&event.key)?, ..event })
-            };
-            Ok(Batch { events: news.events.into_iter().filter_map(event).collect(), progress: news.progress })
-        })
-    }
 }

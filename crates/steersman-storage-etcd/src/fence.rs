@@ -8,11 +8,12 @@
 //! The fence hangs on a lease that is not renewed, so that those of processes that crashed go away. When it has expired, the
 //! next transaction fails on it, and it is written anew.
 
-use crate::client::failure::Failure;
+use crate::client::failure::{Failure, NoTurn};
 use crate::client::{Client, Lane, undone};
 use crate::layout::Layout;
-use crate::proto::{DeleteRangeRequest, LeaseGrantRequest, RequestOp, TxnRequest};
+use crate::proto::{DeleteRangeRequest, LeaseGrantRequest, RequestOp, TxnRequest, answered_at};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::kv::Error;
@@ -52,7 +53,9 @@ impl Fence {
         if let Some(revision) = *self.stands_at.lock() {
             return Ok(revision);
         }
-        let Ok(_writing) = timeout_at(give_up, self.writing.lock()).await else { return Err(Error::Busy) };
+        let Ok(_writing) = timeout_at(give_up, self.writing.lock()).await else {
+            return Err(Error::Unavailable { source: Arc::new(NoTurn("the fence of this server's writes")) });
+        };
         // Another transaction may have written it meanwhile.
         if let Some(revision) = *self.stands_at.lock() {
             return Ok(revision);
@@ -62,7 +65,7 @@ impl Fence {
         Ok(revision)
     }
 
-    /// Has the fence written again before the next transaction, unless that has been done since it stood at `revision`.
+    /// Says that the next transaction must write the fence again, unless that has been done since it stood at `revision`.
     pub(crate) fn leave(&self, revision: Revision) {
         let mut stands_at = self.stands_at.lock();
         if *stands_at == Some(revision) {
@@ -88,10 +91,7 @@ impl Fence {
                 client.write(&write, give_up).await
             };
             match written.await {
-                Ok(done) => {
-                    let revision = done.header.map_or(0, |header| header.revision);
-                    return Ok(Revision(u64::try_from(revision).unwrap_or(0)));
-                }
+                Ok(done) => return Ok(answered_at(done.header)),
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) if Instant::now() < give_up => {
                     n_failures += 1;
                     client.pause_after(n_failures).await;

@@ -125,6 +125,11 @@ impl Layout {
         format!("{}/{name}/{id}", self.prefix).into()
     }
 
+    /// Whether a key is one of the engine's own, and no entry of the contract.
+    pub(crate) fn is_own(&self, stored: &[u8]) -> bool {
+        *stored == *self.format_key() || stored.starts_with(&self.fence_key(""))
+    }
+
     /// The key of etcd for a key of the contract.
     pub(crate) fn stored(&self, key: &[u8]) -> Bytes {
         match &self.registry {

@@ -21,7 +21,7 @@
 //! `fence` and `engine::txn`.
 //!
 //! # Bounds
-//! At most [`WRITES_MAX`] transactions are under way. A page of a list aims at 4 MiB, a message at most at 256 MiB. A watch
+//! At most [`WRITES_MAX`] transactions are under way. A page of a list aims at 4 MiB, a message has at most 64 MiB. A watch
 //! keeps at most one message and the rest of one revision. Deadlines are in [`Options`].
 //!
 //! The server is not known here, nor what keys and values mean.

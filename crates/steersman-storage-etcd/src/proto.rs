@@ -5,6 +5,22 @@
 //! read.
 
 use bytes::Bytes;
+use steersman_machinery::Revision;
+
+/// A revision of etcd, which is never negative.
+pub(crate) fn revision_of(revision: i64) -> Revision {
+    Revision(u64::try_from(revision).unwrap_or(0))
+}
+
+/// The number by which etcd knows a revision.
+pub(crate) fn number_of(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
+}
+
+/// The revision of an answer.
+pub(crate) fn answered_at(header: Option<ResponseHeader>) -> Revision {
+    header.map_or(Revision::ZERO, |header| revision_of(header.revision))
+}
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct ResponseHeader {
@@ -18,6 +34,9 @@ pub(crate) struct ResponseHeader {
 pub(crate) struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) key: Bytes,
+    /// The revision since which the key has had a value.
+    #[prost(int64, tag = "2")]
+    pub(crate) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(crate) mod_revision: i64,
     #[prost(bytes = "bytes", tag = "5")]
@@ -131,9 +150,9 @@ impl Compare {
 }
 
 /// The value of `Compare.result` for equality.
-pub(crate) const EQUAL: i32 = 0;
+const EQUAL: i32 = 0;
 /// The value of `Compare.target` for the modification revision.
-pub(crate) const MOD: i32 = 2;
+const MOD: i32 = 2;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TxnRequest {

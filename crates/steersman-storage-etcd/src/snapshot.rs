@@ -17,7 +17,7 @@ use crate::snapshot::bolt::{Bolt, Bucket, Cursor, ReadAt};
 use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -164,6 +164,8 @@ type Place = (u64, u64);
 /// The content of a prefix.
 #[derive(Debug, Default)]
 struct Present {
+    /// The keys below the prefix that have a value, and are those of no objects.
+    foreign: BTreeSet<Bytes>,
     /// The value of the key that says what is below the prefix.
     format: Option<Bytes>,
     /// A key below the prefix, and the beginning of its value.
@@ -228,6 +230,11 @@ impl Snapshot {
         self.present.objects.len()
     }
 
+    /// The keys below the prefix that are not those of entries here, such as the objects of kinds that this release does not serve.
+    pub fn foreign_keys(&self) -> impl Iterator<Item = &Bytes> {
+        self.present.foreign.iter()
+    }
+
     /// Reads all objects.
     ///
     /// # Errors
@@ -280,8 +287,13 @@ fn present<R: ReadAt>(bolt: &Bolt<R>, keys: &Bucket, layout: &Layout, path: &Pat
             }
         } else if key == layout.format_key() {
             present.format = Some(value).filter(|_| !is_deletion);
-        } else if !is_deletion && present.first.is_none() {
-            present.first = Some((key, value.slice(..value.len().min(KUBERNETES[1].len()))));
+        } else if is_deletion {
+            present.foreign.remove(&key);
+        } else if !layout.is_own(&key) {
+            if present.first.is_none() {
+                present.first = Some((key.clone(), value.slice(..value.len().min(KUBERNETES[1].len()))));
+            }
+            present.foreign.insert(Bytes::copy_from_slice(&key));
         }
     }
     Ok(present)

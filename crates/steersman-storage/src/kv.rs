@@ -431,6 +431,13 @@ pub enum Error {
         #[source]
         source: Cause,
     },
+    /// The engine does not allow the request, which another try does not change. Nothing was done.
+    #[error("the store refuses the request")]
+    Refused {
+        /// The cause.
+        #[source]
+        source: Cause,
+    },
     /// The store is no longer the one that this process has followed: its revision went back, or it is another store. Nothing
     /// more is read or written, since clients that know later revisions would miss changes.
     #[error("the store was replaced while it was open ({fault}): restart to go on with what is stored now")]

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub use crate::cache::feeder::HistorySize;
 pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
@@ -36,6 +36,12 @@ const CHUNK_OBJECTS: usize = 4_096;
 
 /// The most attempts to load all entries before they are compacted.
 const LOADS_MAX: usize = 3;
+
+/// How long the cache may lack a committed change while the store counts as ready.
+const LAG_MAX: Duration = Duration::from_secs(5);
+
+/// The time that the task which feeds the cache has once the engine is closed.
+const FEEDER_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The default age of history. Longer than the 75 s that clients count on, shorter than the 10 minutes within which a
 /// continue token must expire.
@@ -91,8 +97,26 @@ struct Inner {
     kv: Arc<dyn Kv>,
     /// The oldest revision of which the engine has history, as far as this store knows.
     oldest: Arc<AtomicU64>,
+    /// Since when the cache lacks a committed change.
+    lag: Mutex<Option<Lag>>,
     /// The newest revision of the engine that was read, for [`Store::sync_since`].
     synced: Mutex<Option<Synced>>,
+}
+
+/// A revision that was committed and not in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Lag {
+    committed: Revision,
+    since: Instant,
+}
+
+/// The cache lacks changes that were committed a while ago.
+#[derive(Debug, thiserror::Error)]
+#[error("revision {committed} was committed {seconds} s ago, and this process is still at {applied}")]
+struct Lagging {
+    applied: Revision,
+    committed: Revision,
+    seconds: u64,
 }
 
 /// A read of the engine's newest revision.
@@ -174,7 +198,15 @@ impl Store {
             watch: kv.watch(revision),
         };
         let feeder = Mutex::new(Some(tokio::spawn(feeder.run())));
-        Ok(Store(Arc::new(Inner { cache, committed: AtomicU64::new(0), feeder, kv, oldest, synced: Mutex::default() })))
+        Ok(Store(Arc::new(Inner {
+            cache,
+            committed: AtomicU64::new(0),
+            feeder,
+            kv,
+            oldest,
+            lag: Mutex::default(),
+            synced: Mutex::default(),
+        })))
     }
 
     /// Figures for metrics.
@@ -219,10 +251,15 @@ impl Store {
     pub async fn close(&self) -> Result<(), kv::Error> {
         let closed = self.0.kv.close().await;
         let feeder = self.0.feeder.lock().take();
-        if let Some(feeder) = feeder
-            && let Err(error) = feeder.await
-        {
-            tracing::error!("the task that feeds the cache ended: {error}");
+        if let Some(mut feeder) = feeder {
+            match timeout(FEEDER_ENDS_WITHIN, &mut feeder).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("the task that feeds the cache ended: {error}"),
+                Err(_) => {
+                    tracing::error!("the task that feeds the cache has not ended in time, and is ended");
+                    feeder.abort();
+                }
+            }
         }
         closed
     }
@@ -241,13 +278,23 @@ impl Store {
         if self.is_closed() { Err(kv::Error::Closed) } else { Ok(()) }
     }
 
-    /// Whether reads and writes are answered now: like [`Store::health`], and fails while the engine is away.
+    /// Whether reads and writes are answered now: like [`Store::health`], and fails while the engine is away, or the cache is behind it for longer than
+    /// some seconds.
     ///
     /// # Errors
     /// The errors of [`Store::health`], or [`kv::Error::Unavailable`].
     pub fn readiness(&self) -> Result<(), kv::Error> {
         self.health()?;
-        self.0.kv.reachable()
+        self.0.kv.reachable()?;
+        let applied = self.revision();
+        let lag = self.0.lag.lock().filter(|lag| applied < lag.committed && LAG_MAX <= lag.since.elapsed());
+        match lag {
+            None => Ok(()),
+            Some(Lag { committed, since }) => {
+                let lagging = Lagging { applied, committed, seconds: since.elapsed().as_secs() };
+                Err(kv::Error::Unavailable { source: Arc::new(lagging) })
+            }
+        }
     }
 }
 
@@ -538,9 +585,23 @@ impl Store {
             if synced.is_none_or(|synced| synced.begun < begun) {
                 *synced = Some(Synced { begun, revision: committed });
             }
+            drop(synced);
+            self.note_lag(committed, begun);
         }
         self.reach(committed).await?;
         Ok(self.revision())
+    }
+
+    /// Records that a revision was committed, for [`Store::readiness`].
+    fn note_lag(&self, committed: Revision, now: Instant) {
+        let applied = self.revision();
+        let mut lag = self.0.lag.lock();
+        if lag.is_some_and(|lag| lag.committed <= applied) {
+            *lag = None;
+        }
+        if applied < committed {
+            lag.get_or_insert(Lag { committed, since: now });
+        }
     }
 
     /// Whether other processes may write while this one does, so that the cache may lag behind what they have acknowledged.

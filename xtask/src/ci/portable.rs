@@ -11,9 +11,11 @@ use anyhow::Context;
 use crate::shared::process::{capture, find_program};
 use crate::shared::workspace::Workspace;
 
-/// Features of the library that must compile without the default ones: none, each alone, and combinations.
-const FEATURES: [&str; 13] = [
-    "",
+/// Features of the library that must compile without the default ones: none, and all that need nothing of the system.
+const EXTREMES: [&str; 2] = ["", "anyhow,election,events,metrics,ring,rustls-tls,shard,strategic,webhook"];
+
+/// The others that must: each alone, and combinations.
+const BETWEEN: [&str; 11] = [
     "anyhow",
     "election",
     "events",
@@ -25,8 +27,15 @@ const FEATURES: [&str; 13] = [
     "rustls-tls,ring",
     "openssl-tls",
     "election,shard,metrics",
-    "anyhow,election,events,metrics,ring,rustls-tls,shard,strategic,webhook",
 ];
+
+/// The sets of features that are checked.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum FeatureSets {
+    /// The smallest and the largest.
+    Extremes,
+    All,
+}
 
 /// Systems on which people write and run controllers, besides this one.
 const TARGETS: [&str; 3] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin"];
@@ -38,8 +47,9 @@ const LIBRARIES: [&str; 3] = ["steersman", "steersman-machinery", "steersman-sch
 const PORTABLE: &str = "steersman/anyhow,steersman/shard,steersman/strategic,steersman/webhook";
 
 /// Checks the library with each set of features. Sets that need the system's OpenSSL are skipped if it is missing.
-pub(crate) fn check_features(workspace: &Workspace) -> anyhow::Result<()> {
-    for features in FEATURES {
+pub(crate) fn check_features(workspace: &Workspace, sets: FeatureSets) -> anyhow::Result<()> {
+    let between: &[&str] = if sets == FeatureSets::All { &BETWEEN } else { &[] };
+    for features in EXTREMES.iter().chain(between) {
         if features.contains("openssl") && !has_openssl() {
             println!("!!! SKIPPED: steersman with {features}: pkg-config finds no openssl (libssl-dev)");
             continue;

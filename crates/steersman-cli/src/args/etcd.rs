@@ -38,6 +38,9 @@ pub(crate) struct EtcdOptions {
     /// A file with the password of --etcd-username, without a line end or with one.
     #[arg(long, requires = "etcd_servers", requires = "etcd_username", value_name = "FILE")]
     pub(crate) etcd_password_file: Option<PathBuf>,
+    /// The value of etcd's own flag --max-request-bytes, where it was raised for larger objects.
+    #[arg(long, requires = "etcd_servers", default_value_t = 1_536 * 1_024, value_parser = clap::value_parser!(u32).range(64 * 1_024..=32 * 1_024 * 1_024), value_name = "BYTES")]
+    pub(crate) etcd_max_request_bytes: u32,
 }
 
 /// The form of keys and values in etcd.
@@ -108,8 +111,8 @@ impl EtcdOptions {
             Layout::Kubernetes => Keys::Registry(Arc::new(kubernetes::keys())),
             Layout::Steersman => Keys::Steersman,
         };
-        let options =
-            Options::new(self.etcd_servers.clone()).prefix(self.prefix()).keys(keys).certificates(certificates);
+        let options = Options::new(self.etcd_servers.clone()).prefix(self.prefix()).keys(keys);
+        let options = options.certificates(certificates).request_bytes_max(self.etcd_max_request_bytes as usize);
         let (Some(user), Some(path)) = (&self.etcd_username, &self.etcd_password_file) else {
             return Ok(Some(options));
         };

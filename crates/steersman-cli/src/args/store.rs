@@ -54,7 +54,7 @@ pub(crate) struct ExportOptions {
 pub(crate) struct SourceOptions {
     /// The data directory of the server. While the server runs, it is asked for the backup with the kubeconfig of this directory; otherwise
     /// the directory is read.
-    #[arg(long, default_value = "./.steersman", value_name = "DIR")]
+    #[arg(long, conflicts_with = "etcd_servers", default_value = "./.steersman", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     /// The kubeconfig of a running server, whose user must be in the group system:masters.
     #[arg(long, conflicts_with_all = ["data_dir", "etcd_servers"], value_name = "FILE")]

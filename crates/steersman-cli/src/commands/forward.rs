@@ -17,6 +17,7 @@ use std::time::Duration;
 use steersman_server::join;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 /// The most connections at a time; each takes two sockets.
@@ -25,6 +26,8 @@ const CONNECTIONS_MAX: usize = 8_192;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server that took no connection is asked last.
 const SHUNNED_FOR: Duration = Duration::from_secs(5);
+/// How long connections may go on after the first signal; a second one cuts them.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a failed accept, as with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -53,17 +56,19 @@ pub(crate) async fn run(options: ForwardOptions) -> Result<(), Failure> {
     let _ = io::stdout().lock().write_all(said.as_bytes());
     let servers = Arc::new(Servers::new(options.servers));
     let room = Arc::new(Semaphore::new(open_files::room(2 * CONNECTIONS_MAX).div_ceil(2)));
+    let mut connections = JoinSet::new();
     loop {
         // All arms are cancel-safe. More connections than there is room for wait in the kernel's queue.
         tokio::select! {
-            _ = signals.next() => return Ok(()),
+            _ = signals.next() => break,
+            Some(_) = connections.join_next() => {}
             accepted = async {
                 let permit = room.clone().acquire_owned().await;
                 (listener.accept().await, permit)
             } => match accepted {
                 (Ok((client, _)), permit) => {
                     let servers = servers.clone();
-                    tokio::spawn(async move {
+                    connections.spawn(async move {
                         let _permit = permit;
                         servers.serve(client).await;
                     });
@@ -75,6 +80,14 @@ pub(crate) async fn run(options: ForwardOptions) -> Result<(), Failure> {
             },
         }
     }
+    drop(listener);
+    tracing::info!(connections = connections.len(), "no more connections are accepted");
+    // Those that are left are cut when the process ends.
+    tokio::select! {
+        _ = signals.next() => {}
+        _ = timeout(DRAIN_TIMEOUT, async { while connections.join_next().await.is_some() {} }) => {}
+    }
+    Ok(())
 }
 
 impl Servers {

@@ -62,8 +62,13 @@ impl AtRest {
         Arc::new(Transformed::new(kv, self.encryption.clone()))
     }
 
-    /// Follows the file, and has the store take up what becomes readable, until `stop`.
+    /// Follows the file, and tells the store what becomes readable, until `stop`. A reading of the file may wait long for a key management
+    /// service; when it is dropped, the configuration before stays in force.
     pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
+        stop.run_until_cancelled(self.follow(store)).await;
+    }
+
+    async fn follow(self, store: Store) {
         let mut look = interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stamp = stamp(&self.path).await;
@@ -76,7 +81,6 @@ impl AtRest {
         loop {
             // All arms are cancel-safe.
             tokio::select! {
-                () = stop.cancelled() => return,
                 () = self.encryption.news() => is_behind = true,
                 _ = look.tick(), if self.is_followed || is_behind || is_stale => {}
             }

@@ -28,6 +28,14 @@ use steersman_schema::{Edition, Schema, openapi, structural};
 /// Why a definition defines no resource. Valid definitions never cause it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidDefinition {
+    /// Its group is one of those that no definition may have.
+    #[error("definition {name:?} has the group {group:?}: only groups with a dot can be defined")]
+    Group {
+        /// The definition.
+        name: String,
+        /// The group.
+        group: String,
+    },
     /// No version is stored.
     #[error("definition {name:?} has no version that is stored")]
     NoStorageVersion {
@@ -70,6 +78,10 @@ pub fn custom_resources_with(
 ) -> Result<Arc<Resource>, InvalidDefinition> {
     let name = text(definition, &["metadata", "name"]).to_owned();
     let group = text(definition, &["spec", "group"]);
+    // Who writes into etcd is not stopped by validation, and entries of groups without a dot are no objects.
+    if !group.contains('.') {
+        return Err(InvalidDefinition::Group { name, group: group.to_owned() });
+    }
     let names = Names::accepted(definition);
     let mut defined: Vec<&Value> = versions(definition).iter().collect();
     defined.sort_by(|a, b| version_order::compare(text(a, &["name"]), text(b, &["name"])));

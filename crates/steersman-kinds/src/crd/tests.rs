@@ -496,6 +496,14 @@ fn shirt(spec: Value) -> Value {
 }
 
 #[test]
+fn a_definition_cannot_serve_the_groups_without_a_dot() {
+    let mut definition = establish(&shirts());
+    definition["spec"]["group"] = json!("steersman");
+    let refused = crd::custom_resources(&definition).unwrap_err().to_string();
+    assert!(refused.ends_with("has the group \"steersman\": only groups with a dot can be defined"), "{refused}");
+}
+
+#[test]
 fn an_object_is_pruned_and_defaulted() {
     let resource = crd::custom_resources(&establish(&shirts())).unwrap();
     let given = json!({"color": "blue", "pocket": true, "extra": {"any": {"thing": 1}}});

@@ -152,7 +152,7 @@ pub(crate) fn keep(state: &Arc<State>, mut found: ServerFacts) -> JoinHandle<()>
                 state.sync().await?;
             }
             found.servers.look(&state, now)?;
-            let mut others = found.servers.addresses(&state, &found.own.key, None, now);
+            let mut others = found.servers.addresses(&found.own.key, None, now);
             others.extend(master_leases::others(&state, &others, found.port)?);
             advertised::remove(&state, &found.own.key).await?;
             own_service::remove(&state, &lease::leases(), &found.own.key).await?;
@@ -190,7 +190,7 @@ fn addresses(state: &State, found: &mut ServerFacts) -> Result<Vec<SocketAddr>, 
     if state.store.is_shared() {
         found.servers.look(state, now)?;
     }
-    let mut addresses = found.servers.addresses(state, &found.own.key, found.own.advertised, now);
+    let mut addresses = found.servers.addresses(&found.own.key, found.own.advertised, now);
     if state.store.is_shared() {
         addresses.extend(master_leases::others(state, &addresses, found.port)?);
         addresses.sort_unstable();

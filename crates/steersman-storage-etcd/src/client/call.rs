@@ -2,8 +2,8 @@
 
 use crate::proto::{
     AuthenticateRequest, AuthenticateResponse, CompactionRequest, DeleteRangeRequest, Done, LeaseGrantRequest,
-    LeaseGrantResponse, PutRequest, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse,
-    TxnRequest, TxnResponse,
+    LeaseGrantResponse, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest,
+    TxnResponse,
 };
 
 /// Whether an answer's revision is at least every revision that was seen before the call.
@@ -41,7 +41,6 @@ calls! {
     CompactionRequest => Done, Any, "/etcdserverpb.KV/Compact";
     DeleteRangeRequest => Done, Linearizable, "/etcdserverpb.KV/DeleteRange";
     LeaseGrantRequest => LeaseGrantResponse, Any, "/etcdserverpb.Lease/LeaseGrant";
-    PutRequest => Done, Linearizable, "/etcdserverpb.KV/Put";
     RangeRequest => RangeResponse, Linearizable, "/etcdserverpb.KV/Range";
     StatusRequest => StatusResponse, Any, "/etcdserverpb.Maintenance/Status";
     TxnRequest => TxnResponse, Linearizable, "/etcdserverpb.KV/Txn";

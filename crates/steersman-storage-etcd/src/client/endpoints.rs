@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const SUSPECTED_FOR: Duration = Duration::from_secs(5);
 /// How long no member may answer before etcd counts as away.
 const AWAY_AFTER: Duration = Duration::from_secs(5);
-/// How long a failure counts. Later nobody knows, because nobody has asked.
+/// How long a failure counts. After that, a lack of answers only means that there were no calls.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
 
 /// The state of each member, by its number.
@@ -57,7 +57,7 @@ impl Endpoints {
         self.silence = None;
     }
 
-    /// Has a member asked next.
+    /// Makes a member the next one that is asked.
     pub(crate) fn prefer(&mut self, member: usize) {
         self.preferred = member;
     }

@@ -56,6 +56,18 @@ pub(crate) struct Silent {
     pub(crate) milliseconds: u128,
 }
 
+/// Calls that had to end first were not answered, so that a call was not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("etcd has not answered in time about {0}")]
+pub(crate) struct NoTurn(pub(crate) &'static str);
+
+/// The time for a request was over before a member was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the time for the request was over before etcd at {endpoint} was asked")]
+pub(crate) struct OutOfTime {
+    pub(crate) endpoint: String,
+}
+
 /// No member has answered for a while.
 #[derive(Debug, thiserror::Error)]
 #[error("no member of etcd has answered for {seconds} s")]
@@ -80,6 +92,9 @@ impl Failure {
             Code::OutOfRange if says("is a future revision") => Failure::Refused(Refusal::Future),
             Code::OutOfRange if says("decoded message length too large") => Failure::Refused(Refusal::AnswerTooLarge),
             Code::InvalidArgument if says("request is too large") => Failure::Refused(Refusal::RequestTooLarge),
+            Code::ResourceExhausted if says("trying to send message larger than max") => {
+                Failure::Refused(Refusal::AnswerTooLarge)
+            }
             Code::ResourceExhausted if says("message larger than max") => Failure::Refused(Refusal::RequestTooLarge),
             Code::ResourceExhausted if says("database space exceeded") => Failure::Refused(Refusal::NoSpace),
             Code::NotFound if says("requested lease not found") => Failure::Refused(Refusal::NoLease),
@@ -191,6 +206,8 @@ mod tests {
         assert!(matches!(refusal(Code::ResourceExhausted, full), Refusal::NoSpace));
         let large = "grpc: received message larger than max (3000100 vs. 2097152)";
         assert!(matches!(refusal(Code::ResourceExhausted, large), Refusal::RequestTooLarge));
+        let answer = "grpc: trying to send message larger than max (2200000000 vs. 2147483647)";
+        assert!(matches!(refusal(Code::ResourceExhausted, answer), Refusal::AnswerTooLarge));
         assert!(matches!(refusal(Code::PermissionDenied, "etcdserver: permission denied"), Refusal::Other(_)));
     }
 }

@@ -10,7 +10,9 @@ use crate::connect::{self, ConnectError, Found, first_key, first_of, format};
 use crate::engine::leases::Leases;
 use crate::layout::{Format, Layout, Span};
 use crate::options::Options;
-use crate::proto::{CompactionRequest, Compare, DeleteRangeRequest, Request, RequestOp, TxnRequest};
+use crate::proto::{
+    CompactionRequest, Compare, DeleteRangeRequest, Request, RequestOp, TxnRequest, number_of, revision_of,
+};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use prost::Message;
@@ -158,11 +160,16 @@ impl Restore {
             restore.discard().await?;
             return Err(error);
         }
-        if restore.layout.is_registry()
-            && let Err(error) = restore.prepare().await
-        {
-            restore.discard().await?;
-            return Err(error);
+        if restore.layout.is_registry() {
+            if let Err(error) = restore.check_alone().await {
+                // The objects of whoever has begun meanwhile stay.
+                restore.remove_mark().await?;
+                return Err(error);
+            }
+            if let Err(error) = restore.count_up().await {
+                restore.discard().await?;
+                return Err(error);
+            }
         }
         Ok(restore)
     }
@@ -197,8 +204,7 @@ impl Restore {
         self.flush().await?;
         if self.layout.is_registry() {
             self.remove_history().await?;
-            let ended = self.write(vec![delete(Span::key(self.layout.format_key()))]).await;
-            return match ended {
+            return match self.remove_mark().await {
                 // It was deleted, and the answer was lost.
                 Err(RestoreError::Overtaken { .. }) if format(&self.client, &self.layout).await?.is_none() => Ok(()),
                 ended => ended,
@@ -222,9 +228,14 @@ impl Restore {
     pub async fn discard(self) -> Result<(), RestoreError> {
         if self.layout.is_registry() {
             self.remove_objects().await?;
-            return self.write(vec![delete(Span::key(self.layout.format_key()))]).await;
+            return self.remove_mark().await;
         }
         self.write(vec![delete(self.layout.all())]).await
+    }
+
+    /// Lets servers use what is below the prefix.
+    async fn remove_mark(&self) -> Result<(), RestoreError> {
+        self.write(vec![delete(Span::key(self.layout.format_key()))]).await
     }
 
     /// Removes all but the mark.
@@ -238,9 +249,9 @@ impl Restore {
         self.write(vec![delete(before), delete(all.after(&mark))]).await
     }
 
-    /// Makes sure that no server has begun meanwhile, and has etcd count up to the revision of the store, by writes that change nothing: each
-    /// object gets a revision that was not given before.
-    async fn prepare(&self) -> Result<(), RestoreError> {
+    /// Fails if somebody has written below the prefix before the mark was there: a server that had read that there is none, or a kube-apiserver,
+    /// which knows no mark.
+    async fn check_alone(&self) -> Result<(), RestoreError> {
         let all = self.layout.all();
         let mark = self.layout.format_key();
         let others = [Span { start: all.start.clone(), end: mark.clone() }, all.after(&mark)];
@@ -249,6 +260,11 @@ impl Restore {
                 return Err(not_empty(self.client.options.prefix.clone(), &found.key));
             }
         }
+        Ok(())
+    }
+
+    /// Lets etcd count up to the revision of the store, by writes that change nothing: each object gets a revision that was not given before.
+    async fn count_up(&self) -> Result<(), RestoreError> {
         let key = self.layout.fence_key("restore");
         let put = || self.write(vec![RequestOp::put(key.clone(), Bytes::new(), 0)]);
         let mut n_writes = 0;
@@ -271,7 +287,7 @@ impl Restore {
     /// Removes the history of etcd: the writes by which it counts would fill it, and a client that knows an earlier revision must list again, since it
     /// would miss deletions.
     async fn remove_history(&self) -> Result<(), RestoreError> {
-        let revision = i64::try_from(self.client.seen().0).unwrap_or(i64::MAX);
+        let revision = number_of(self.client.seen());
         match self.client.read(Lane::Bulk, &CompactionRequest { revision }, self.client.deadline()).await {
             Ok(_) | Err(Failure::Refused(Refusal::Compacted)) => Ok(()),
             Err(failure) => Err(write(failure)),
@@ -307,7 +323,7 @@ impl Restore {
 /// The number that leads from etcd's revisions, of which one is now, to those of a store that begins at `revision`. Never zero,
 /// which would say that the store was not restored.
 fn shift(revision: Revision, now: i64) -> u64 {
-    revision.0.saturating_sub(u64::try_from(now).unwrap_or(0)).max(1)
+    revision.0.saturating_sub(revision_of(now).0).max(1)
 }
 
 /// The bytes of a transaction beside those of its changes.

@@ -6,7 +6,7 @@
 
 use crate::client::failure::Failure;
 use crate::client::{Client, Lane, undone};
-use crate::proto::{Compare, RangeRequest, Request, RequestOp, Response, TxnRequest};
+use crate::proto::{Compare, RangeRequest, Request, RequestOp, Response, TxnRequest, answered_at, number_of};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Compaction {
         let answer = client.read(Lane::Bulk, &claim, client.deadline()).await;
         let answer = answer.map_err(|failure: Failure| undone(&failure))?;
         if answer.succeeded {
-            let written_at = answer.header.map_or(0, |header| header.revision);
+            let written_at = number_of(answered_at(answer.header));
             *self.0.lock() = Seen { written_at, turn: Some(Instant::now()) };
             return Ok(true);
         }
@@ -61,8 +61,16 @@ impl Compaction {
             None => None,
         });
         self.0.lock().written_at = found.as_ref().map_or(0, |found| found.mod_revision);
-        let removed = found.and_then(|found| std::str::from_utf8(&found.value).ok()?.parse().ok());
-        client.note_oldest(Revision(removed.unwrap_or_default()));
+        let removed = found.and_then(|found| std::str::from_utf8(&found.value).ok()?.parse().ok().map(Revision));
+        let newest = answered_at(answer.header);
+        match removed {
+            Some(removed) if newest < removed => tracing::warn!(
+                "etcd's key {} says that history is gone up to revision {removed}, and etcd is at {newest}: it is not believed, and the next \
+                 removal of history writes it again",
+                String::from_utf8_lossy(KEY)
+            ),
+            removed => client.note_oldest(removed.unwrap_or(Revision::ZERO)),
+        }
         Ok(false)
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! An entry that is written again hangs on the lease of that write, so it lasts from its last write on.
 
+use crate::client::failure::NoTurn;
 use crate::client::{Client, Lane, undone};
 use crate::options::Expiry;
 use crate::proto::LeaseGrantRequest;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 use steersman_storage::kv::Error;
 use tokio::sync::Mutex;
@@ -41,7 +43,9 @@ impl Leases {
     /// When etcd grants none.
     pub(crate) async fn of(&self, client: &Client, key: &Bytes, give_up: Instant) -> Result<i64, Error> {
         let Some((expiry, current)) = self.find(key) else { return Ok(0) };
-        let Ok(mut current) = timeout_at(give_up, current.lock()).await else { return Err(Error::Busy) };
+        let Ok(mut current) = timeout_at(give_up, current.lock()).await else {
+            return Err(Error::Unavailable { source: Arc::new(NoTurn("a lease for entries that go away")) });
+        };
         let now = Instant::now();
         if let Some(current) = &mut *current
             && now < current.until
@@ -60,7 +64,7 @@ impl Leases {
         Ok(granted.id)
     }
 
-    /// Has the next entries of these keys hung on new leases: etcd does not know the present ones any more.
+    /// Forgets the leases for these keys, which etcd does not know any more, so that the next entries get new ones.
     pub(crate) async fn renew<'a>(&self, keys: impl Iterator<Item = &'a Bytes>) {
         for (_, current) in keys.filter_map(|key| self.find(key)) {
             *current.lock().await = None;

@@ -2,7 +2,7 @@
 //! callers that have come since the previous one was sent.
 
 use crate::client::{Client, Lane, undone};
-use crate::proto::RangeRequest;
+use crate::proto::{RangeRequest, answered_at};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::Shared;
@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 use steersman_storage::kv::{BoxFuture, Error};
+use tokio::task::yield_now;
+use tokio_util::task::AbortOnDropHandle;
 
 type Read = Shared<BoxFuture<'static, Result<Revision, Error>>>;
 
@@ -43,18 +45,23 @@ impl Newest {
         Ok(revision)
     }
 
+    /// A read in a task of its own. If those who wait drove it, each of its steps would wake all of them.
     fn new_read(&self) -> Read {
         let (client, inner) = (self.client.clone(), self.inner.clone());
         let request = RangeRequest { key: self.key.clone(), keys_only: true, ..RangeRequest::default() };
-        let read: BoxFuture<'static, _> = Box::pin(async move {
+        let read = tokio::spawn(async move {
             let _under_way = inner.under_way.lock().await;
+            // Callers that are about to run join.
+            yield_now().await;
             // From here on the read may be older than what a caller has seen acknowledged.
             inner.to_come.lock().take();
             let answer = client.read(Lane::Requests, &request, client.deadline()).await;
-            let answer = answer.map_err(|failure| undone(&failure))?;
-            let revision = answer.header.map_or(0, |header| header.revision);
-            Ok(Revision(u64::try_from(revision).unwrap_or(0)))
+            answer.map(|answer| answered_at(answer.header)).map_err(|failure| undone(&failure))
         });
-        read.shared()
+        // Ends the task when nobody waits any more.
+        let read = AbortOnDropHandle::new(read);
+        // A task that does not panic is dropped only by a runtime that is shutting down.
+        let answer: BoxFuture<'static, _> = Box::pin(async move { read.await.unwrap_or(Err(Error::Closed)) });
+        answer.shared()
     }
 }

@@ -3,15 +3,17 @@
 use crate::client::failure::{Failure, Refusal};
 use crate::client::{Client, Lane, undone};
 use crate::layout::Span;
-use crate::proto::{KeyValue, RangeRequest};
+use crate::proto::{KeyValue, RangeRequest, answered_at, number_of};
 use std::ops::Deref;
 use steersman_machinery::Revision;
 use steersman_storage::kv::Error;
+use tokio::time::Instant;
 
 /// The most keys in one page.
-const PAGE_KEYS_MAX: usize = 10_000;
-/// The keys of the first page, of which the size of the others is computed.
-const PAGE_KEYS_FIRST: usize = 500;
+const PAGE_KEYS_MAX: usize = 2_000;
+/// The keys of the first page, of which the size of the others is computed. Each has at most twice as many keys as the one before, since small
+/// values say nothing of those that follow.
+const PAGE_KEYS_FIRST: usize = 64;
 /// The same for a list whose pages are all of about the same size.
 const PAGE_KEYS_FIRST_EVEN: usize = 4;
 /// The bytes that a page aims at.
@@ -54,20 +56,24 @@ impl<C: Deref<Target = Client>> Pages<C> {
                 key: span.start.clone(),
                 range_end: span.end.clone(),
                 limit: i64::try_from(limit).unwrap_or(i64::MAX),
-                revision: self.revision.map_or(0, |revision| i64::try_from(revision.0).unwrap_or(i64::MAX)),
+                revision: self.revision.map_or(0, number_of),
                 keys_only: false,
             };
-            match self.client.read(Lane::Bulk, &request, give_up).await {
+            // A smaller page may be answered in time.
+            let soon = Instant::now() + self.client.options.write_timeout;
+            match self.client.read(Lane::Bulk, &request, if 1 < limit { give_up.min(soon) } else { give_up }).await {
                 Ok(answer) => {
-                    let newest = answer.header.map_or(0, |header| header.revision);
-                    self.revision.get_or_insert(Revision(u64::try_from(newest).unwrap_or(0)));
+                    self.revision.get_or_insert(answered_at(answer.header));
                     let bytes: usize = answer.kvs.iter().map(|found| found.key.len() + found.value.len()).sum();
                     let per_key = (bytes / answer.kvs.len().max(1)).max(1);
-                    self.page_keys = (PAGE_BYTES / per_key).clamp(1, PAGE_KEYS_MAX);
+                    self.page_keys = (PAGE_BYTES / per_key).clamp(1, PAGE_KEYS_MAX.min(2 * limit));
                     self.rest = answer.kvs.last().filter(|_| answer.more).map(|last| span.after(&last.key));
                     return Ok(Some(answer.kvs));
                 }
                 Err(Failure::Refused(Refusal::AnswerTooLarge)) if 1 < limit => self.page_keys = limit / 2,
+                Err(Failure::NotDone(_) | Failure::Unknown(_)) if 1 < limit && Instant::now() < give_up => {
+                    self.page_keys = limit / 2;
+                }
                 Err(Failure::Refused(Refusal::Future)) => self.revision = None,
                 Err(Failure::Refused(Refusal::Compacted)) => {
                     let requested = self.revision.unwrap_or(Revision::ZERO);

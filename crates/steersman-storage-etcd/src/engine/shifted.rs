@@ -1,7 +1,7 @@
 //! The contract over etcd, in the revisions of a store.
 //!
 //! A store that was restored must go on after every revision that clients know, and etcd counts only the writes that it was sent. So the
-//! revisions of such a store are etcd's and a number, which is kept below the prefix. All that was before the store does not exist.
+//! revisions of such a store are etcd's and a number, which is kept below the prefix. Revisions before the restore are reported as compacted.
 
 use crate::client::Client;
 use crate::connect::{self, ConnectError, Found, claim};

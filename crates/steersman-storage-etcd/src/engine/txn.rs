@@ -19,13 +19,14 @@ use crate::fence::Fence;
 use crate::layout::{Layout, Span};
 use crate::options::Options;
 use crate::proto::{
-    Compare, DeleteRangeRequest, EQUAL, MOD, RangeRequest, Request, RequestOp, Response, TxnRequest, TxnResponse,
+    Compare, DeleteRangeRequest, RangeRequest, Request, RequestOp, Response, TxnRequest, TxnResponse, answered_at,
+    number_of, revision_of,
 };
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
 use steersman_machinery::Revision;
-use steersman_storage::kv::{Error, Expect, Limits, Op, Outcome, TXN_OPS_MAX, Txn, hold};
+use steersman_storage::kv::{self, Error, Expect, Limits, Op, Outcome, TXN_OPS_MAX, Txn, hold};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -33,11 +34,10 @@ use tokio::time::Instant;
 const OVERHEAD_BYTES: usize = 32 * 1024;
 /// Searches for what became of transactions that run at a time. Each is a watch.
 const SEARCHES_MAX: usize = 4;
-/// How errors name a value that is too large.
+/// How errors name what is too large.
 const VALUE: &str =
-    "a value's number of bytes (raise etcd's flag --max-request-bytes, and here the same limit, for more)";
-const TRANSACTION: &str =
-    "a transaction's number of bytes (raise etcd's flag --max-request-bytes, and here the same limit, for more)";
+    "a value's number of bytes (raise etcd's --max-request-bytes and --etcd-max-request-bytes here alike for more)";
+const TRANSACTION: &str = "a transaction's number of bytes (raise etcd's --max-request-bytes and --etcd-max-request-bytes here alike for more)";
 
 /// Makes transactions.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Writer {
     /// Makes a transaction that was validated.
     pub(crate) async fn run(&self, client: &Arc<Client>, layout: &Layout, txn: &Txn) -> Result<Outcome, Error> {
         let give_up = client.deadline();
-        // All that is known to have been before the transaction.
+        // Every revision that was seen so far is older than the transaction.
         let before = client.seen();
         let mut n_failures = 0;
         loop {
@@ -150,18 +150,12 @@ impl Writer {
         fence: Revision,
         give_up: Instant,
     ) -> Result<TxnRequest, Error> {
-        let compare = |key: Bytes, revision: u64| Compare {
-            result: EQUAL,
-            target: MOD,
-            key,
-            mod_revision: Some(i64::try_from(revision).unwrap_or(i64::MAX)),
-        };
         let range = |key: Bytes| RequestOp {
             request: Some(Request::Range(RangeRequest { key, keys_only: true, ..RangeRequest::default() })),
         };
         let expected = |expect: Expect| match expect {
             Expect::Absent => 0,
-            Expect::At(revision) => revision.0,
+            Expect::At(revision) => number_of(revision),
         };
         let mut success = Vec::with_capacity(txn.ops.len());
         for op in &txn.ops {
@@ -177,9 +171,9 @@ impl Writer {
             });
         }
         let fence_key = self.fence.key();
-        let mut compares: Vec<Compare> =
-            txn.compares.iter().map(|given| compare(layout.stored(&given.key), expected(given.expect))).collect();
-        compares.push(compare(fence_key.clone(), fence.0));
+        let compare = |given: &kv::Compare| Compare::written_at(&layout.stored(&given.key), expected(given.expect));
+        let mut compares: Vec<Compare> = txn.compares.iter().map(compare).collect();
+        compares.push(Compare::written_at(fence_key, number_of(fence)));
         let mut failure: Vec<RequestOp> = txn.compares.iter().map(|given| range(layout.stored(&given.key))).collect();
         failure.push(range(fence_key.clone()));
         Ok(TxnRequest { compare: compares, success, failure })
@@ -247,13 +241,14 @@ impl Writer {
         give_up: Instant,
     ) -> Result<Option<Held>, Error> {
         let Some(key) = first_changed(txn) else { return Ok(None) };
-        let revision = at.map_or(0, |at| i64::try_from(at.0).unwrap_or(i64::MAX));
+        let revision = at.map_or(0, number_of);
         let request = RangeRequest { key: layout.stored(key), revision, ..RangeRequest::default() };
         let answer = client.read(Lane::Requests, &request, give_up).await.map_err(|failure| undone(&failure))?;
-        Ok(answer.kvs.into_iter().next().map(|found| Held {
-            revision: Revision(u64::try_from(found.mod_revision).unwrap_or(0)),
-            value: found.value,
-        }))
+        Ok(answer
+            .kvs
+            .into_iter()
+            .next()
+            .map(|found| Held { revision: revision_of(found.mod_revision), value: found.value }))
     }
 
     /// The revision of a transaction if this is what it wrote.
@@ -282,15 +277,12 @@ fn first_changed(txn: &Txn) -> Option<&Bytes> {
 
 /// The outcome in an answer to the transaction.
 fn read(answer: &TxnResponse, txn: &Txn) -> Answer {
-    let revision = answer.header.map_or(0, |header| header.revision);
-    let revision = Revision(u64::try_from(revision).unwrap_or(0));
+    let revision = answered_at(answer.header);
     if answer.succeeded {
         return Answer::Outcome(Outcome::Committed { revision });
     }
     let written_at = |op: &crate::proto::ResponseOp| match &op.response {
-        Some(Response::Range(range)) => {
-            range.kvs.first().and_then(|found| u64::try_from(found.mod_revision).ok()).map(Revision)
-        }
+        Some(Response::Range(range)) => range.kvs.first().map(|found| revision_of(found.mod_revision)),
         None => None,
     };
     let mut found: Vec<Option<Revision>> = answer.responses.iter().map(written_at).collect();

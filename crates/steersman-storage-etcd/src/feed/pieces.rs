@@ -1,6 +1,6 @@
 //! Events of one watch in the pieces in which etcd sends them, put together to whole revisions: a state machine without IO.
 
-use crate::proto::{Event, WatchResponse};
+use crate::proto::{Event, WatchResponse, answered_at, number_of, revision_of};
 use steersman_machinery::Revision;
 
 /// The events of a watch that are not returned yet.
@@ -25,7 +25,7 @@ impl Pieces {
     /// progress to a watch that begins in the future, so that on an idle etcd it would pass for dead. Zero would mean the
     /// newest.
     pub(crate) fn start_revision(&self) -> i64 {
-        i64::try_from(self.progress.0).unwrap_or(i64::MAX).max(1)
+        number_of(self.progress).max(1)
     }
 
     /// Drops what is incomplete, since the stream that had it broke.
@@ -39,7 +39,7 @@ impl Pieces {
         if answer.events.is_empty() && !answer.fragment && self.rest.is_empty() {
             // Only an answer without events says that there are none up to its revision. A member that lags behind may
             // say an earlier one than another did.
-            let revision = answer.header.map_or(Revision::ZERO, |header| revision_of(header.revision));
+            let revision = answered_at(answer.header);
             let has_moved = self.progress < revision;
             self.progress = revision.max(self.progress);
             return has_moved.then(Vec::new);
@@ -60,10 +60,6 @@ impl Pieces {
 
 pub(crate) fn event_revision(event: &Event) -> Revision {
     event.kv.as_ref().map_or(Revision::ZERO, |kv| revision_of(kv.mod_revision))
-}
-
-pub(crate) fn revision_of(revision: i64) -> Revision {
-    Revision(u64::try_from(revision).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! etcd that is away, stands still, comes back, or comes back as another.
 
 use crate::support::cluster::Cluster;
-use crate::support::{committed, connect, create, events, hurried, update, value};
+use crate::support::{committed, connect, create, events, hurried, seen, update, value};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Revision;
@@ -29,6 +29,11 @@ async fn an_etcd_that_stands_still_is_unavailable_until_it_goes_on() {
     // The fence is not written yet, so this one was not even sent.
     let error = kv.txn(create("b", "1")).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    // One writes the fence, and the others wait for it.
+    let names = ["e", "f", "g"];
+    for outcome in futures::future::join_all(names.map(|name| kv.txn(create(name, "1")))).await {
+        assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
+    }
     while kv.reachable().is_ok() {
         assert!(kv.revision().await.is_err());
     }
@@ -106,6 +111,24 @@ async fn a_watch_has_every_change_once_over_crashes_of_etcd() {
 }
 
 #[tokio::test]
+async fn a_watch_that_etcd_takes_again_shows_that_it_is_there() {
+    let Some(mut cluster) = Cluster::start(1) else { return };
+    let kv = connect(hurried(cluster.options())).await;
+    let mut watch = kv.watch(kv.revision().await.unwrap());
+    let others = connect(hurried(cluster.options())).await;
+    retry(&others, "before").await;
+    seen(&mut *watch, "before").await;
+    cluster.members[0].kill();
+    cluster.members[0].start_again();
+    retry(&others, "after").await;
+    seen(&mut *watch, "after").await;
+    // Nothing but the watch asks etcd.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    kv.reachable().unwrap();
+}
+
+#[tokio::test]
 async fn a_member_that_stands_still_keeps_nobody_waiting_for_long() {
     let Some(cluster) = Cluster::start(3) else { return };
     let kv = connect(cluster.options().timeouts(
@@ -120,7 +143,7 @@ async fn a_member_that_stands_still_keeps_nobody_waiting_for_long() {
         let key = paused.to_string();
         let revision = committed(kv.txn(create(&key, "1")).await);
         assert!(revision <= kv.revision().await.unwrap());
-        assert_eq!(crate::support::seen(&mut *watch, &key).await, revision);
+        assert_eq!(seen(&mut *watch, &key).await, revision);
         cluster.members[paused].go_on();
     }
     assert_eq!(kv.read().await.unwrap().entries.len(), 3);

@@ -1,7 +1,7 @@
 //! The layout of kube-apiserver: its keys, beside entries of others.
 
 use crate::support::cluster::Cluster;
-use crate::support::{committed, connect, create, events, put_op, update, value};
+use crate::support::{committed, connect, create, events, put, put_op, update, value};
 use bytes::Bytes;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Revision};
@@ -160,6 +160,50 @@ async fn a_restored_store_goes_on_after_its_revision_by_writes() {
     kv.close().await.unwrap();
     let too_far = Restore::begin(registry(&cluster).prefix("/other"), Revision(1_000_000_000)).await.err();
     assert!(matches!(too_far, Some(RestoreError::Behind { .. })), "{too_far:?}");
+}
+
+#[tokio::test]
+async fn a_restore_leaves_what_somebody_writes_while_it_begins() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    for n in 0..40 {
+        let prefix = format!("/registry-{n}");
+        let key = format!("{prefix}/pods/a/x");
+        // Later in each round, until the key comes between the first look and the mark, or behind both.
+        let written = async {
+            for _ in 0..n / 2 {
+                tokio::task::yield_now().await;
+            }
+            put(&cluster, &key, b"1").await;
+        };
+        let options = registry(&cluster).prefix(&*prefix);
+        let (begun, ()) = tokio::join!(Restore::begin(options.clone(), Revision(1)), written);
+        match begun {
+            Ok(restore) => restore.discard().await.unwrap(),
+            Err(RestoreError::NotEmpty { .. }) => {
+                let kv = connect(options).await;
+                assert_eq!(value(&*kv, "/pods/a/x").await, Some("1".into()), "in round {n}");
+                kv.close().await.unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_mark_of_history_that_is_beyond_all_revisions_is_not_believed() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let kv = connect(registry(&cluster)).await;
+    let first = committed(kv.txn(create("/pods/a/x", "1")).await);
+    let last = committed(kv.txn(update("/pods/a/x", first, "2")).await);
+    // As after `etcdctl make-mirror` of a store that was further.
+    put(&cluster, "compact_rev_key", b"50000000").await;
+    kv.compact(last).await.unwrap();
+    assert_eq!(kv.oldest().await.unwrap(), Revision::ZERO, "another server may be about to remove it");
+    let mut watch = kv.watch(Revision(first.0 - 1));
+    assert_eq!(events(&mut *watch).await[0].revision, first);
+    kv.compact(last).await.unwrap();
+    assert_eq!(kv.oldest().await.unwrap(), last, "the next turn is its own");
+    kv.close().await.unwrap();
 }
 
 #[tokio::test]

@@ -3,10 +3,17 @@
 use crate::support::cluster::Cluster;
 use crate::support::proxy::{Loss, Proxy};
 use crate::support::{committed, connect, create, hurried, seen};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::kv::{Error, Kv, Past};
 use steersman_storage::{Compactor, Options as StoreOptions, Scope, Store, WatchError};
 use steersman_storage_etcd::{ConnectError, Etcd, Options};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 fn json(name: &str, text: &str) -> bytes::Bytes {
     format!(r#"{{"metadata":{{"name":"{name}","uid":"u-{name}"}},"data":{{"text":"{text}"}}}}"#).into()
@@ -16,7 +23,7 @@ fn configs() -> GroupResource {
     GroupResource::new("", "configmaps")
 }
 
-async fn store(kv: std::sync::Arc<Etcd>) -> Store {
+async fn store(kv: Arc<Etcd>) -> Store {
     Store::open(kv, StoreOptions { compactor: Compactor::Another, ..StoreOptions::default() }).await.unwrap()
 }
 
@@ -50,6 +57,44 @@ async fn changes_of_other_keys_keep_no_reader_waiting() {
         assert!(revision <= store.revision(), "the progress of others is known");
     }
     store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_is_woken_for_the_answer_only() {
+    const READERS: usize = 32;
+    let Some(cluster) = Cluster::start(1) else { return };
+    let kv = connect(cluster.options()).await;
+    let n_polls = Arc::new(AtomicUsize::new(0));
+    let mut readers = JoinSet::new();
+    for _ in 0..READERS {
+        let (kv, n_polls) = (kv.clone(), n_polls.clone());
+        readers.spawn(async move {
+            let mut read = kv.revision();
+            poll_fn(|context| {
+                n_polls.fetch_add(1, Ordering::Relaxed);
+                read.as_mut().poll(context)
+            })
+            .await
+        });
+    }
+    for revision in readers.join_all().await {
+        revision.unwrap();
+    }
+    assert_eq!(n_polls.load(Ordering::Relaxed), 2 * READERS, "once to ask, and once for the answer");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_not_polled_keeps_no_other_waiting() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let kv = connect(cluster.options()).await;
+    let mut suspended = kv.revision();
+    let first = poll_fn(|context| Poll::Ready(suspended.as_mut().poll(context))).await;
+    assert!(first.is_pending());
+    // In its turn, and behind it.
+    for _ in 0..2 {
+        timeout(Duration::from_secs(15), kv.revision()).await.expect("an answer").unwrap();
+    }
+    suspended.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,14 +1,15 @@
 //! Snapshots that a real etcd makes.
 
 use crate::support::cluster::Cluster;
-use crate::support::{committed, connect, create, delete, update};
+use crate::support::{committed, connect, create, delete, put, update};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steersman_machinery::Revision;
+use steersman_machinery::{GroupResource, Revision};
 use steersman_storage::kv::{Entry, Kv, Op, Txn};
 use steersman_storage_etcd::{Etcd, Keys, Restore, Snapshot, SnapshotError};
+use steersman_storage_kubernetes::RegistryKeys;
 use tonic::Request;
 use tonic::client::Grpc;
 use tonic::transport::Endpoint;
@@ -110,25 +111,6 @@ async fn the_revision_of_a_deletion_that_was_compacted_is_known() {
     kv.close().await.unwrap();
 }
 
-/// Puts a key as any client of etcd does.
-async fn put(cluster: &Cluster, key: &str, value: &[u8]) {
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Put {
-        #[prost(string, tag = "1")]
-        key: String,
-        #[prost(bytes = "vec", tag = "2")]
-        value: Vec<u8>,
-    }
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    struct Done {}
-    let channel = Endpoint::from_shared(cluster.members[0].url.clone()).unwrap().connect().await.unwrap();
-    let mut client = Grpc::new(channel);
-    client.ready().await.unwrap();
-    let request = Request::new(Put { key: key.to_owned(), value: value.to_vec() });
-    let path = PathAndQuery::from_static("/etcdserverpb.KV/Put");
-    client.unary(request, path, ProstCodec::<Put, Done>::default()).await.unwrap();
-}
-
 #[track_caller]
 fn refused(path: &Path, prefix: &str, sentence: &str) {
     let error = Snapshot::open(path, prefix, &Keys::Steersman).unwrap_err().to_string();
@@ -155,6 +137,23 @@ async fn a_snapshot_without_objects_of_a_server_says_what_it_has() {
     let restoring = Restore::begin(cluster.options(), Revision(9)).await.unwrap();
     refused(&save(&cluster, "restoring").await, "/steersman", "had not ended");
     restoring.discard().await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_of_kinds_that_are_not_served_are_named() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let keys = Keys::Registry(Arc::new(RegistryKeys::new([GroupResource::new("", "pods")])));
+    let kv = connect(cluster.options().prefix("/registry").keys(keys.clone())).await;
+    // The engine has written a fence too.
+    committed(kv.txn(create("/pods/a/x", "1")).await);
+    for key in ["/registry/podgroups/a/g", "/registry/things/t", "/other/podgroups/a/g"] {
+        put(&cluster, key, b"1").await;
+    }
+    let snapshot = Snapshot::open(&save(&cluster, "snapshot").await, "/registry", &keys).unwrap();
+    let foreign: Vec<_> = snapshot.foreign_keys().collect();
+    assert_eq!(foreign, ["/registry/podgroups/a/g", "/registry/things/t"]);
+    assert_eq!(snapshot.n_entries(), 1);
+    kv.close().await.unwrap();
 }
 
 #[tokio::test]

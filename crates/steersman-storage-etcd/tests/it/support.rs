@@ -3,7 +3,9 @@
 pub(crate) mod cluster;
 pub(crate) mod proxy;
 
+use crate::support::cluster::Cluster;
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +13,10 @@ use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::kv::{Error, Event, Expect, Kv, Op, Outcome, Txn, Watch};
 use steersman_storage_etcd::{Etcd, Options};
+use tonic::Request;
+use tonic::client::Grpc;
+use tonic::transport::Endpoint;
+use tonic_prost::ProstCodec;
 
 /// The program, or `None`, with a message, if this machine has none.
 pub(crate) fn etcd_program() -> Option<PathBuf> {
@@ -82,4 +88,23 @@ pub(crate) async fn seen(watch: &mut dyn Watch, key: &str) -> Revision {
 pub(crate) async fn value(kv: &dyn Kv, key: &str) -> Option<Bytes> {
     let entries = kv.read().await.unwrap().entries;
     entries.into_iter().find(|entry| entry.key == key.as_bytes()).map(|entry| entry.value)
+}
+
+/// Puts a key as any client of etcd does.
+pub(crate) async fn put(cluster: &Cluster, key: &str, value: &[u8]) {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Put {
+        #[prost(string, tag = "1")]
+        key: String,
+        #[prost(bytes = "vec", tag = "2")]
+        value: Vec<u8>,
+    }
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    struct Done {}
+    let channel = Endpoint::from_shared(cluster.members[0].url.clone()).unwrap().connect().await.unwrap();
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let request = Request::new(Put { key: key.to_owned(), value: value.to_vec() });
+    let path = PathAndQuery::from_static("/etcdserverpb.KV/Put");
+    client.unary(request, path, ProstCodec::<Put, Done>::default()).await.unwrap();
 }

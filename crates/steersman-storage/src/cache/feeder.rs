@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use steersman_machinery::{Object, Revision};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// The interval at which history is trimmed by age.
 const TRIM_EVERY: Duration = Duration::from_secs(15);
@@ -86,6 +86,7 @@ impl Feeder {
         // Damage that was found between the load and the start of the watch did not wake the watch.
         let mut is_damage_news = true;
         let mut n_failed = 0;
+        let mut loaded_at: Option<Instant> = None;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -102,14 +103,18 @@ impl Feeder {
                         now
                     }
                     // The engine wrote its file anew without the changes that come next, or others have compacted it.
-                    Err(kv::Error::Compacted { .. }) => match self.catch_up().await {
-                        Ok(()) => {
-                            is_damage_news = true;
-                            Instant::now()
+                    Err(kv::Error::Compacted { .. }) => {
+                        // An engine that has compacted what was just read is not read without a pause.
+                        if let Some(loaded_at) = loaded_at {
+                            sleep_until(loaded_at + LOAD_AGAIN_AFTER).await;
                         }
-                        Err(error) => return error,
-                    },
-                    Err(error @ kv::Error::Read { .. }) => {
+                        if let Err(error) = self.catch_up().await {
+                            return error;
+                        }
+                        is_damage_news = true;
+                        *loaded_at.insert(Instant::now())
+                    }
+                    Err(error @ (kv::Error::Read { .. } | kv::Error::Refused { .. })) => {
                         if !self.may_pass(&error, &mut n_failed) {
                             return error;
                         }
@@ -175,7 +180,7 @@ impl Feeder {
         match error {
             // Others may compact the engine while it is read.
             kv::Error::Compacted { .. } => true,
-            kv::Error::Read { .. } => {
+            kv::Error::Read { .. } | kv::Error::Refused { .. } => {
                 *n_failed += 1;
                 *n_failed < READS_MAX || self.kv.health().is_err()
             }
@@ -299,7 +304,10 @@ fn compact(kv: Arc<dyn Kv>, oldest: Arc<AtomicU64>, through: Revision) -> kv::Bo
         // `oldest` may lag for a moment. Readers then ask the engine, which itself answers `Compacted`.
         match kv.compact(through).await {
             Ok(()) => drop(oldest.fetch_max(through.0, Ordering::AcqRel)),
-            Err(error) => tracing::warn!(%through, "the store was not compacted: {error}"),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%through, cause, "the store was not compacted: {error}");
+            }
         }
     })
 }

@@ -18,14 +18,18 @@ use kube::client::Body;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 use steersman_server::BACKUP_PATH;
 use steersman_storage::backup::{Backup, Encoder, Header, Totals};
 use steersman_storage::disk;
 use steersman_storage::kv::{self, Damaged, Entry, Kv as _};
 use steersman_storage_etcd::Etcd;
+use tokio::time::timeout;
 
 /// The most of a server's error that is printed.
 const ERROR_BYTES_MAX: usize = 16 * 1024;
+/// How long a server may say nothing. One that begins a backup reads from its engine first.
+const SILENCE: Duration = Duration::from_secs(60);
 /// How often a state of etcd that others compact meanwhile is read anew.
 const ATTEMPTS: usize = 3;
 
@@ -161,14 +165,16 @@ async fn of_server(kubeconfig: &Path, file: &Path) -> Result<Read, Failure> {
     let url = config.cluster_url.to_string();
     let client = Client::try_from(config).context("no client can be made for the server")?;
     let request = Request::get(BACKUP_PATH).body(Body::empty()).context("the request cannot be made")?;
-    let answer = client.send(request).await;
+    let silent =
+        || Failure::Failed(anyhow::anyhow!("the server at {url} says nothing for {} s: try again", SILENCE.as_secs()));
+    let answer = timeout(SILENCE, client.send(request)).await.map_err(|_| silent())?;
     let answer = answer
         .map_err(|error| Failure::Refused(format!("the server at {url} does not answer: {}", crate::chain(&error))))?;
     let (code, mut body) = (answer.status(), answer.into_body());
     if !code.is_success() {
         let mut bytes = Vec::new();
         while bytes.len() < ERROR_BYTES_MAX
-            && let Some(Ok(frame)) = body.frame().await
+            && let Ok(Some(Ok(frame))) = timeout(SILENCE, body.frame()).await
         {
             bytes.extend_from_slice(frame.data_ref().map(|bytes| &**bytes).unwrap_or_default());
         }
@@ -178,7 +184,7 @@ async fn of_server(kubeconfig: &Path, file: &Path) -> Result<Read, Failure> {
         return Err(Failure::Refused(format!("the server at {url} gives no backup ({code}): {message}")));
     }
     let mut destination = Destination::create(file)?;
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = timeout(SILENCE, body.frame()).await.map_err(|_| silent())? {
         let frame = frame.with_context(|| format!("the server at {url} has broken the backup off: try again"))?;
         if let Ok(bytes) = frame.into_data() {
             destination.write(&bytes)?;
@@ -190,4 +196,30 @@ async fn of_server(kubeconfig: &Path, file: &Path) -> Result<Read, Failure> {
 /// The time in seconds since 1970.
 pub(super) fn now() -> Option<u64> {
     u64::try_from(Timestamp::now().as_second()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        let config = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "a", "cluster": {"server": format!("http://{}", listener.local_addr().unwrap())}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "current-context": "a",
+            "users": [{"name": "a", "user": {}}],
+        });
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        let Err(Failure::Failed(error)) = of_server(&kubeconfig, &dir.path().join("backup")).await else {
+            panic!("it was not given up");
+        };
+        assert!(error.to_string().contains("says nothing for 60 s"), "{error}");
+    }
 }

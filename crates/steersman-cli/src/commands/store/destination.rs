@@ -2,10 +2,10 @@
 
 use crate::Failure;
 use anyhow::Context as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write as _};
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use steersman_machinery::Revision;
 use steersman_storage::backup::{Decoder, Found, Header, Totals};
@@ -47,13 +47,12 @@ impl Destination {
             return Err(Failure::Refused(format!("cannot write {}: it is a directory; name a file", path.display())));
         }
         let new = path.with_added_extension("new");
-        // Half of a backup of a process that was killed.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
-            _ => {}
-        }
-        // Secrets are in it.
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(refused)?;
+        let file = claim(&new).map_err(refused)?.ok_or_else(|| {
+            Failure::Refused(format!(
+                "cannot write {}: another backup into this file is under way; wait for it, or name another file",
+                path.display()
+            ))
+        })?;
         let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
         Ok(Destination { decoder: Decoder::new(), file, path: path.to_owned(), new, read: Read::default() })
     }
@@ -107,6 +106,40 @@ impl Drop for Destination {
     }
 }
 
+/// Creates a file for this process alone; `None` while another process writes it. What a process that was killed has left is removed.
+fn claim(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        // Secrets are in it.
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            // A process that found the file before it was locked may have taken it for one that was left.
+            Ok(file) => match file.try_lock() {
+                Ok(()) if is_at(&file, path) => return Ok(Some(file)),
+                Ok(()) | Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            },
+        }
+        let left = match OpenOptions::new().write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            left => left?,
+        };
+        match left.try_lock() {
+            Ok(()) if is_at(&left, path) => fs::remove_file(path)?,
+            // The other process has given it its name, or removed it.
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Whether the path still leads to an open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |(open, named): (Metadata, Metadata)| (open.dev(), open.ino()) == (named.dev(), named.ino());
+    file.metadata().and_then(|open| Ok(same((open, fs::metadata(path)?)))).unwrap_or(false)
+}
+
 impl Read {
     pub(super) fn revision(&self) -> Revision {
         self.header.as_ref().map_or(Revision::ZERO, |header| header.revision)
@@ -154,6 +187,22 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), bytes);
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn two_backups_into_one_file_do_not_mix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup");
+        let mut first = Destination::create(&path).unwrap();
+        let bytes = backup();
+        first.write(&bytes[..bytes.len() / 2]).unwrap();
+        let second = Destination::create(&path).err();
+        let Some(Failure::Refused(message)) = second else { panic!("a second one was begun") };
+        assert!(message.contains("another backup into this file is under way"), "{message}");
+        first.write(&bytes[bytes.len() / 2..]).unwrap();
+        first.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        Destination::create(&path).unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::commands::store::input::{Contents, Input, Source, is_snapshot};
 use crate::commands::store::name;
 use crate::data_dir::DataDir;
 use crate::plane::engine::expiring;
+use bytes::Bytes;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,10 +23,15 @@ use steersman_storage::kv::{Entry, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use steersman_storage_etcd::{
     self as etcd, ConnectError, Keys, REGISTRY_PREFIX, STEERSMAN_PREFIX, Snapshot, SnapshotError,
 };
-use steersman_storage_kubernetes::{self as kubernetes, Layout, Values};
+use steersman_storage_kubernetes::{self as kubernetes, Layout, ValueError, Values};
 
 /// The keys of the addresses of servers.
 const SERVER_ADDRESSES: &[u8] = b"/masterleases/";
+
+/// A part of the keys under which kube-apiservers tell each other their addresses.
+const PEER_ADDRESSES: &[u8] = b"/peerserverleases/";
+/// The most objects of kinds that are not known that are named.
+const NAMED_MAX: usize = 20;
 
 /// How far a store is beyond the one that it is made of, if nothing else is asked for.
 const BUMP: u64 = 1_000_000_000;
@@ -37,7 +43,7 @@ const CHANGES_PER_SECOND: u64 = 100_000;
 
 pub(crate) async fn run(file: &Path, target: &TargetOptions) -> Result<ExitCode, Failure> {
     let values = Values::new(target.etcd.layout(), &RuntimeConfig::default().with_initializers());
-    let said = if is_snapshot(file)? {
+    let made = if is_snapshot(file)? {
         let snapshot = open_snapshot(file, target.snapshot_prefix.as_deref())?;
         let header = Header::new("etcd snapshot", snapshot.revision(), None);
         let mut definitions = snapshot.entries().map_err(anyhow::Error::new)?;
@@ -45,16 +51,26 @@ pub(crate) async fn run(file: &Path, target: &TargetOptions) -> Result<ExitCode,
             values.note(&key, &value);
         }
         let mut entries = snapshot.entries().map_err(anyhow::Error::new)?;
-        make(&mut entries, values, &header, target).await?
+        let made = make(&mut entries, values, &header, target).await?;
+        let unknown = unknown(&snapshot);
+        Made { is_whole: made.is_whole && unknown.is_empty(), said: unknown + &made.said }
     } else {
         let contents = Input::open(file)?.contents(|entry| values.note(&entry.key, &entry.value))?;
         let header = usable(&contents, file, target)?;
         let made = make(&mut Input::open(file)?, values, header, target).await?;
-        not_restored(&contents) + &made
+        Made { said: not_restored(&contents) + &made.said, ..made }
     };
     // A closed standard output is no reason to fail.
-    let _ = io::stdout().lock().write_all(said.as_bytes());
-    Ok(ExitCode::SUCCESS)
+    let _ = io::stdout().lock().write_all(made.said.as_bytes());
+    Ok(if made.is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A store that was made.
+struct Made {
+    /// Whether it has everything that was read from the file.
+    is_whole: bool,
+    /// Sentences for whoever restores.
+    said: String,
 }
 
 /// Opens a snapshot in the layout that it has below a prefix. Without a prefix, that of either layout is looked at.
@@ -86,7 +102,7 @@ async fn make(
     values: Values,
     header: &Header,
     target: &TargetOptions,
-) -> Result<String, Failure> {
+) -> Result<Made, Failure> {
     let (layout, bump) = (target.etcd.layout(), target.bump_revision);
     let revision = match layout {
         Layout::Kubernetes => revision_after(header, bump.unwrap_or(BUMP_BY_WRITES), None)?,
@@ -106,7 +122,7 @@ async fn make(
     if target.data_dir.as_ref().is_some_and(|data_dir| !data_dir.join(DataDir::PKI).exists()) {
         text += "there is no directory pki: put the old server's there, or its kubeconfigs and tokens are refused\n";
     }
-    Ok(text)
+    Ok(Made { is_whole: source.left_out.is_empty(), said: text })
 }
 
 /// Entries in the form of the store that is made.
@@ -130,6 +146,8 @@ impl Converted<'_> {
         self.n_sealed += usize::from(entry.value.starts_with(SEALED));
         let converted = match self.values.convert(&entry.key, &entry.value) {
             Ok(value) => Entry { value, ..entry },
+            // A later release reads it: it has the form of this layout already.
+            Err(ValueError::Version { .. }) => entry,
             // Bytes that are no object make lists of a kube-apiserver fail.
             Err(fault) if self.layout == Layout::Kubernetes => {
                 let why = format!("because it is no object: {}: {}", name(&entry.key), crate::chain(&fault));
@@ -174,6 +192,20 @@ impl Source for Converted<'_> {
             }
         }
     }
+}
+
+/// Names the objects in a snapshot whose kind is not served here.
+fn unknown(snapshot: &Snapshot) -> String {
+    let is_object = |key: &&Bytes| !key.windows(PEER_ADDRESSES.len()).any(|part| part == PEER_ADDRESSES);
+    let keys: Vec<&Bytes> = snapshot.foreign_keys().filter(is_object).collect();
+    let mut text = String::new();
+    for key in keys.iter().take(NAMED_MAX) {
+        text += &format!("not restored, because this release has no such kind: {}\n", name(key));
+    }
+    if NAMED_MAX < keys.len() {
+        text += &format!("not restored, because this release has no such kinds: {} more\n", keys.len() - NAMED_MAX);
+    }
+    text
 }
 
 /// Names the objects that a backup lacks, or has in part.

@@ -1,8 +1,10 @@
-//! The addresses at which other machines reach the servers of one store: an entry for each server, beside its Lease.
+//! The addresses at which other machines reach the servers of one store: an entry for each server, beside its Lease, which the server writes
+//! again as long as it is there.
 //!
 //! They are entries of the store and not objects of the API: whoever may write Leases must not say where clients find the API. Their
 //! group has no dot, so that no definition can have it.
 
+use crate::background::bootstrap::lease::micros;
 use crate::background::bootstrap::{own_service, remove_entry};
 use crate::shared::conversion;
 use crate::shared::status::Failure;
@@ -13,26 +15,26 @@ use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, Object, ObjectKey};
 use steersman_storage::WriteError;
 
-fn resource() -> GroupResource {
+pub(super) fn resource() -> GroupResource {
     GroupResource::new("steersman", "serveraddresses")
 }
 
 /// The key of the entry of the server that has a Lease.
-fn key(lease: &ObjectKey) -> ObjectKey {
+pub(super) fn key(lease: &ObjectKey) -> ObjectKey {
     ObjectKey::cluster(&*lease.name)
 }
 
-/// The address of the server that has a Lease, if it says one that others can reach.
-pub(super) fn of(state: &State, lease: &ObjectKey) -> Option<SocketAddr> {
-    let address = read(&*state.store.get_cached(&resource(), &key(lease))?)?;
-    own_service::is_reachable(&address.ip()).then_some(address)
+/// The address in an entry, if it is one that others can reach.
+pub(super) fn of(entry: &Object) -> Option<SocketAddr> {
+    read(entry).filter(|address| own_service::is_reachable(&address.ip()))
 }
 
 fn read(entry: &Object) -> Option<SocketAddr> {
     str_at(&conversion::parse(entry).ok()?, &["address"])?.parse().ok()
 }
 
-/// Writes the address of the server that has a Lease, unless it is there already. Without an address there is no entry.
+/// Writes the address of the server that has a Lease, again if it is there already: others count a server as ended whose entry does not change.
+/// Without an address there is no entry.
 ///
 /// # Errors
 /// When the store refuses a write.
@@ -41,11 +43,10 @@ pub(super) async fn keep(state: &State, lease: &ObjectKey, address: Option<Socke
     let (resource, key) = (resource(), key(lease));
     let entry: Value = json!({
         "kind": "ServerAddress", "apiVersion": "steersman/v1", "metadata": {"name": &*key.name},
-        "address": address.to_string(),
+        "address": address.to_string(), "renewTime": micros(state.now()),
     });
     let entry = entry.to_string().into();
     let written = match state.store.get_cached(&resource, &key) {
-        Some(found) if read(&found) == Some(address) => return Ok(()),
         Some(found) => state.store.update(&resource, &key, found.revision, entry).await,
         None => state.store.create(&resource, &key, entry).await,
     };

@@ -105,6 +105,8 @@ impl OwnLease {
             if !(0..recent_seconds).contains(&age) {
                 set_at(lease, &["spec", "holderIdentity"], self.holder.as_str().into());
                 set_at(lease, &["spec", "renewTime"], micros(now).into());
+                // Who may write Leases may have removed it.
+                set_at(lease, &["metadata", "labels", IDENTITY_LABEL], IDENTITY.into());
             }
         })
         .await
@@ -140,7 +142,7 @@ fn identity(host: &str, address: &str) -> String {
 }
 
 /// A time in the format of Leases.
-fn micros(time: Timestamp) -> String {
+pub(super) fn micros(time: Timestamp) -> String {
     format!("{:.6}", time)
 }
 

@@ -4,7 +4,7 @@
 //! Each of them writes the addresses that it finds here into the endpoints of the Service `kubernetes`, so a server that shares their
 //! etcd must be among them, and must find theirs.
 
-use crate::background::bootstrap::remove_entry;
+use crate::background::bootstrap::{own_service, remove_entry};
 use crate::shared::conversion;
 use crate::shared::status::Failure;
 use crate::state::State;
@@ -67,7 +67,7 @@ pub(super) fn others(state: &State, known: &[SocketAddr], port: u16) -> Result<V
 fn address(entry: &Object) -> Option<IpAddr> {
     let entry = conversion::parse(entry).ok()?;
     let first = entry["subsets"].get(0)?["addresses"].get(0)?;
-    str_at(first, &["ip"])?.parse().ok()
+    str_at(first, &["ip"])?.parse().ok().filter(own_service::is_reachable)
 }
 
 fn entry(address: IpAddr, generation: i64) -> bytes::Bytes {

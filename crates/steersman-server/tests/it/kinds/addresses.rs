@@ -96,6 +96,23 @@ async fn an_address_stays_that_of_its_service_when_its_object_is_deleted() {
 }
 
 #[tokio::test]
+async fn other_entries_beside_that_of_the_node_ports_do_not_count() {
+    let test = TestServer::new().await;
+    let http = test.http();
+    let named = |name: &str, port: Option<u16>| json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}});
+    http.post(SERVICES, &named("s", Some(30_001))).await.ok();
+    // All ports are taken by it.
+    let (ranges, key) = (GroupResource::new("", "ranges"), ObjectKey::cluster("others"));
+    let data = "/".repeat(4 * 116);
+    let full = json!({"metadata": {"name": "others"}, "range": "30000-32767", "data": data}).to_string();
+    let stored = test.store.create(&ranges, &key, full.into()).await.unwrap();
+    http.post(SERVICES, &named("t", None)).await.ok();
+    test.store.delete(&ranges, &key, stored.revision).await.unwrap();
+    let taken = http.post(SERVICES, &named("u", Some(30_001))).await;
+    assert_eq!(taken.code, 422, "{}", taken.body_text());
+}
+
+#[tokio::test]
 async fn node_ports_are_read_from_the_services_if_what_records_them_is_lost() {
     let test = TestServer::new().await;
     let http = test.http();

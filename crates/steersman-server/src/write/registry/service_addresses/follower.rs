@@ -88,7 +88,9 @@ impl PartFollower {
     fn put(&self, object: &Object) {
         match self.part {
             Part::Addresses => address(object).into_iter().for_each(|address| self.allocator.add_address(address)),
-            Part::NodePorts => self.allocator.replace_node_ports(ports(object)),
+            // kube-apiservers of earlier releases have other ranges.
+            Part::NodePorts if object.key == node_ports::key() => self.allocator.replace_node_ports(ports(object)),
+            Part::NodePorts => {}
             Part::ServiceCidrs => match conversion::parse(object) {
                 Ok(service_cidr) => self.allocator.observe_range(&service_cidr),
                 Err(failure) => {
@@ -107,7 +109,8 @@ impl PartFollower {
     fn remove(&self, object: &Object) {
         match self.part {
             Part::Addresses => address(object).into_iter().for_each(|address| self.allocator.remove_address(address)),
-            Part::NodePorts => self.allocator.replace_node_ports(NodePorts::new()),
+            Part::NodePorts if object.key == node_ports::key() => self.allocator.replace_node_ports(NodePorts::new()),
+            Part::NodePorts => {}
             Part::ServiceCidrs => self.allocator.forget_range(&object.key.name),
             Part::Services => self.allocator.remove_service(&object.key),
         }
