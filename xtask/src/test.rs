@@ -4,6 +4,7 @@
 //! server and load client, the corpora of the fuzz targets, then the walks, the recorded answers of a kube-apiserver and a few
 //! faults of several servers. The last line is `N passed, N failed` over all of it, and nothing else.
 
+use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 
 use crate::clients;
@@ -17,6 +18,10 @@ use crate::shared::tools;
 use crate::shared::workspace::{Workspace, in_ci};
 use crate::walks;
 
+/// Tests that run at a time, for each processor: many of them wait for the programs that they drive.
+const TESTS_PER_PROCESSOR: usize = 2;
+/// The variable by which Rust's test programs are told how many.
+const TEST_THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// The number of cases of every property test in a long run; 256 is the default.
 const LONG_CASES: &str = "8192";
 
@@ -55,6 +60,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut command = workspace.cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     let mut command = with_filter(command);
+    if std::env::var_os(TEST_THREADS_VARIABLE).is_none() {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        command.env(TEST_THREADS_VARIABLE, (TESTS_PER_PROCESSOR * processors).to_string());
+    }
     if options.long {
         command.env("STEERSMAN_LONG", "1").env("PROPTEST_CASES", LONG_CASES);
     }

@@ -6,6 +6,7 @@ pub(crate) mod controllers;
 pub(crate) mod encryption;
 pub(crate) mod engine;
 pub(crate) mod nodes;
+mod opened;
 mod seen;
 
 use crate::Failure;
@@ -29,6 +30,7 @@ use crate::data_dir::shared_ca;
 use crate::plane::controllers::{Controllers, SERVICE_ACCOUNT_TOKEN};
 use crate::plane::encryption::AtRest;
 use crate::plane::nodes::{Nodes, Simulated};
+use crate::plane::opened::Opened;
 use crate::plane::seen::Seen;
 use crate::process::compute_threads::ComputeThreads;
 use crate::process::host;
@@ -51,9 +53,8 @@ use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::{Identity, Services};
 use steersman_server::{Body, Concurrency, KubeletClient, RuntimeConfig, Server, Web};
+use steersman_storage::Store;
 use steersman_storage::kv;
-use steersman_storage::{HistorySize, Memory, Store};
-use steersman_storage_kubernetes::{Layout, Values};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -61,8 +62,6 @@ use tower::{Service, ServiceExt as _};
 
 /// How often it is checked that etcd is still the one that was opened.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-/// The age to which kube-apiserver keeps history.
-const UPSTREAM_HISTORY: Duration = Duration::from_secs(300);
 
 /// The checked options, before anything is opened but the audit log.
 #[derive(Debug)]
@@ -153,31 +152,8 @@ impl Plan {
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let data_dir = DataDir::take(&options.data_dir)?;
         let own_ca = pki::read_ca(&data_dir.pki())?;
-        let etcd = engine::etcd(&options.etcd, options.serving.event_ttl).await?;
-        let in_etcd = etcd.is_some().then(|| options.etcd.place());
-        let seen = match (&etcd, &in_etcd) {
-            (Some(etcd), Some(place)) => {
-                let found = etcd.revision().await.context("etcd cannot be read")?;
-                Some(Mutex::new(Seen::check(&data_dir, place, found)?))
-            }
-            _ => None,
-        };
-        let kv = match etcd {
-            Some(etcd) => etcd,
-            None if options.in_memory => Arc::new(Memory::new()),
-            None => engine::disk(&data_dir)?,
-        };
-        let kv = match &at_rest {
-            Some(at_rest) => at_rest.over(kv),
-            None => kv,
-        };
-        let values = Values::new(options.etcd.layout(), &self.runtime_config);
-        let kv = values.over(kv);
-        let history_size =
-            options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
-        let history = history(&options);
-        let store_options = steersman_storage::Options { history, history_size, ..Default::default() };
-        let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
+        let Opened { etcd, seen, store } =
+            Opened::open(&options, &data_dir, &self.runtime_config, at_rest.as_ref()).await?;
         let ca = match store.is_shared() {
             true => Some(shared_ca::find(&store, own_ca, &data_dir.pki(), Timestamp::now()).await?),
             false => own_ca,
@@ -272,8 +248,8 @@ impl Plan {
             store,
             address,
             in_memory: options.in_memory,
-            etcd: in_etcd,
-            seen,
+            etcd,
+            seen: seen.map(Mutex::new),
             output: options.output,
             stop_delay: options.serving.shutdown_delay_duration,
             sockets: tokio::spawn(sockets),
@@ -423,19 +399,6 @@ where
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
         request
     })
-}
-
-/// The age to which history is kept. In the layout of kube-apiserver, clients of one that runs beside this server count on five minutes.
-fn history(options: &ServerOptions) -> Duration {
-    match options.etcd.layout() {
-        Layout::Kubernetes if options.history < UPSTREAM_HISTORY => {
-            tracing::warn!(
-                "history is kept for five minutes and not less in etcd and the layout kubernetes, whatever --history says"
-            );
-            UPSTREAM_HISTORY
-        }
-        Layout::Kubernetes | Layout::Steersman => options.history,
-    }
 }
 
 /// The failure of a server whose address cannot be listened on.

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::cluster::{Cluster, Programs};
 use crate::fault::{Event, Kind};
 use crate::history::{History, Outcome};
-use crate::workload::Workload;
+use crate::workload::{Clients, Workload};
 use anyhow::Context as _;
 use clap::Parser;
 use rand::rngs::StdRng;
@@ -101,9 +101,43 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
     let load = Workload::new(client);
     let mut clients = workload::start(&load, seed, flags.clients, after);
 
+    let begun = Instant::now();
+    let Broken { times, ended } = break_all(flags, seed, &mut cluster, &load).await?;
+    let broken_for = begun.elapsed();
+    if let Some(ended) = ended {
+        return Ok(vec![ended]);
+    }
+
+    load.stop();
+    let mut faults = Vec::new();
+    let history = recorded(&load, &mut clients, &mut faults).await?;
+    faults.extend(unready(flags, &load).await);
+    faults.extend(different_members(&cluster).await?);
+    faults.extend(check::check(&history));
+    if flags.faults <= DETAILED_MAX {
+        times.iter().for_each(|(event, during)| report_of(event, during, &history));
+    }
+    report(&history, broken_for, load.n_gone.load(Ordering::SeqCst));
+    if faults.is_empty() {
+        drop(cluster);
+        std::fs::remove_dir_all(scratch)?;
+    }
+    Ok(faults)
+}
+
+/// The faults that happened.
+struct Broken {
+    /// Each fault, and the time until the next one.
+    times: Vec<(Event, Range<Duration>)>,
+    /// A sentence about a process that ended by itself.
+    ended: Option<String>,
+}
+
+/// Lets the faults of a seed happen, one after the other.
+async fn break_all(flags: &Flags, seed: u64, cluster: &mut Cluster, load: &Workload) -> anyhow::Result<Broken> {
     let mut random = StdRng::seed_from_u64(seed);
     let begun = Instant::now();
-    let (mut faults, mut times) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
     for number in 0..flags.faults {
         let event = match flags.only {
             Some(kind) => fault::draw_kind(&mut random, flags.members, flags.servers, kind),
@@ -113,23 +147,21 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
             println!("{:6.1} s  {number}: {event}", begun.elapsed().as_secs_f64());
         }
         let since = load.now();
-        event.happen(&mut cluster).await.with_context(|| format!("fault {number}: {event}"))?;
-        for process in cluster.servers.iter_mut().chain(&mut cluster.members) {
-            if process.has_ended() {
-                faults.push(format!(
-                    "{} ended by itself during {event}: see {}",
-                    process.name,
-                    process.log().display()
-                ));
-                return Ok(faults);
-            }
+        event.happen(cluster).await.with_context(|| format!("fault {number}: {event}"))?;
+        let mut processes = cluster.servers.iter_mut().chain(&mut cluster.members);
+        if let Some(process) = processes.find_map(|process| process.has_ended().then_some(process)) {
+            let log = process.log();
+            let ended = format!("{} ended by itself during {event}: see {}", process.name, log.display());
+            return Ok(Broken { times, ended: Some(ended) });
         }
         sleep(Duration::from_secs(flags.rest) + Duration::from_millis(random.random_range(0..1_000))).await;
         times.push((event, since..load.now()));
     }
-    let broken_for = begun.elapsed();
+    Ok(Broken { times, ended: None })
+}
 
-    load.stop();
+/// Everything that the clients saw, once their watches have seen the end.
+async fn recorded(load: &Workload, clients: &mut Clients, faults: &mut Vec<String>) -> anyhow::Result<History> {
     let mut history = History::default();
     while let Some(operations) = clients.workers.join_next().await {
         history.operations.extend(operations?);
@@ -148,6 +180,12 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
         Ok(watched) => watched?,
         Err(_) => faults.push(format!("a watch did not reach version {end} within {} s", SETTLES.as_secs())),
     }
+    Ok(history)
+}
+
+/// Sentences about the servers that are not ready although everything is mended.
+async fn unready(flags: &Flags, load: &Workload) -> Vec<String> {
+    let mut faults = Vec::new();
     for server in 0..flags.servers {
         let ready = async {
             while !load.client.is_ready(server).await {
@@ -158,28 +196,21 @@ async fn run(flags: &Flags) -> anyhow::Result<Vec<String>> {
             faults.push(format!("server {server} is not ready after everything was mended"));
         }
     }
-    // Servers still renew their Leases, so the members are asked again until they are asked between two writes.
+    faults
+}
+
+/// A sentence about members that do not hold the same.
+async fn different_members(cluster: &Cluster) -> anyhow::Result<Option<String>> {
     let mut hashes = Vec::new();
+    // Servers still renew their Leases, so the members are asked again until they are asked between two writes.
     for _ in 0..HASH_ATTEMPTS {
         hashes = cluster.hashes().await.context("the members' hashes cannot be read")?;
         if hashes.windows(2).all(|pair| pair[0] == pair[1]) {
-            break;
+            return Ok(None);
         }
         sleep(Duration::from_millis(500)).await;
     }
-    if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
-        faults.push(format!("the members hold different data: {hashes:?}"));
-    }
-    faults.extend(check::check(&history));
-    if flags.faults <= DETAILED_MAX {
-        times.iter().for_each(|(event, during)| report_of(event, during, &history));
-    }
-    report(&history, broken_for, load.n_gone.load(Ordering::SeqCst));
-    if faults.is_empty() {
-        drop(cluster);
-        std::fs::remove_dir_all(scratch)?;
-    }
-    Ok(faults)
+    Ok(Some(format!("the members hold different data: {hashes:?}")))
 }
 
 /// The longest operation that began while a fault lasted, or in the rest after it.

@@ -5,6 +5,7 @@
 
 pub(crate) mod check;
 mod error;
+mod lag;
 
 use crate::backup::Backup;
 use crate::cache::feeder::{Feeder, Retention, volume};
@@ -17,6 +18,7 @@ use crate::key;
 use crate::kv::transformed::SEALED;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
 use crate::store::check::{Unreadable, unreadable_at};
+use crate::store::lag::Lag;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -36,9 +38,6 @@ const CHUNK_OBJECTS: usize = 4_096;
 
 /// The most attempts to load all entries before they are compacted.
 const LOADS_MAX: usize = 3;
-
-/// How long the cache may lack a committed change while the store counts as ready.
-const LAG_MAX: Duration = Duration::from_secs(5);
 
 /// The time that the task which feeds the cache has once the engine is closed.
 const FEEDER_ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -98,25 +97,9 @@ struct Inner {
     /// The oldest revision of which the engine has history, as far as this store knows.
     oldest: Arc<AtomicU64>,
     /// Since when the cache lacks a committed change.
-    lag: Mutex<Option<Lag>>,
+    lag: Lag,
     /// The newest revision of the engine that was read, for [`Store::sync_since`].
     synced: Mutex<Option<Synced>>,
-}
-
-/// A revision that was committed and not in the cache.
-#[derive(Clone, Copy, Debug)]
-struct Lag {
-    committed: Revision,
-    since: Instant,
-}
-
-/// The cache lacks changes that were committed a while ago.
-#[derive(Debug, thiserror::Error)]
-#[error("revision {committed} was committed {seconds} s ago, and this process is still at {applied}")]
-struct Lagging {
-    applied: Revision,
-    committed: Revision,
-    seconds: u64,
 }
 
 /// A read of the engine's newest revision.
@@ -204,7 +187,7 @@ impl Store {
             feeder,
             kv,
             oldest,
-            lag: Mutex::default(),
+            lag: Lag::default(),
             synced: Mutex::default(),
         })))
     }
@@ -286,15 +269,7 @@ impl Store {
     pub fn readiness(&self) -> Result<(), kv::Error> {
         self.health()?;
         self.0.kv.reachable()?;
-        let applied = self.revision();
-        let lag = self.0.lag.lock().filter(|lag| applied < lag.committed && LAG_MAX <= lag.since.elapsed());
-        match lag {
-            None => Ok(()),
-            Some(Lag { committed, since }) => {
-                let lagging = Lagging { applied, committed, seconds: since.elapsed().as_secs() };
-                Err(kv::Error::Unavailable { source: Arc::new(lagging) })
-            }
-        }
+        self.0.lag.check(self.revision()).map_err(|lagging| kv::Error::Unavailable { source: Arc::new(lagging) })
     }
 }
 
@@ -586,22 +561,10 @@ impl Store {
                 *synced = Some(Synced { begun, revision: committed });
             }
             drop(synced);
-            self.note_lag(committed, begun);
+            self.0.lag.note(committed, self.revision(), begun);
         }
         self.reach(committed).await?;
         Ok(self.revision())
-    }
-
-    /// Records that a revision was committed, for [`Store::readiness`].
-    fn note_lag(&self, committed: Revision, now: Instant) {
-        let applied = self.revision();
-        let mut lag = self.0.lag.lock();
-        if lag.is_some_and(|lag| lag.committed <= applied) {
-            *lag = None;
-        }
-        if applied < committed {
-            lag.get_or_insert(Lag { committed, since: now });
-        }
     }
 
     /// Whether other processes may write while this one does, so that the cache may lag behind what they have acknowledged.

@@ -10,7 +10,10 @@ use crate::process::open_files;
 use crate::process::signals::Signals;
 use anyhow::Context as _;
 use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Write as _};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -30,6 +33,20 @@ const SHUNNED_FOR: Duration = Duration::from_secs(5);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a failed accept, as with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections of each client: one address has at most half of all, so that no client takes those of the others.
+#[derive(Debug)]
+struct Shares {
+    most: usize,
+    taken: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A connection among those of its client, until it is dropped.
+#[derive(Debug)]
+struct Share {
+    client: IpAddr,
+    of: Arc<Shares>,
+}
 
 /// The servers, and whose turn it is.
 #[derive(Debug)]
@@ -55,7 +72,9 @@ pub(crate) async fn run(options: ForwardOptions) -> Result<(), Failure> {
     // A closed standard output is no reason to fail.
     let _ = io::stdout().lock().write_all(said.as_bytes());
     let servers = Arc::new(Servers::new(options.servers));
-    let room = Arc::new(Semaphore::new(open_files::room(2 * CONNECTIONS_MAX).div_ceil(2)));
+    let connections_max = open_files::room(2 * CONNECTIONS_MAX).div_ceil(2);
+    let room = Arc::new(Semaphore::new(connections_max));
+    let shares = Arc::new(Shares { most: connections_max.div_ceil(2), taken: Mutex::default() });
     let mut connections = JoinSet::new();
     loop {
         // All arms are cancel-safe. More connections than there is room for wait in the kernel's queue.
@@ -66,10 +85,14 @@ pub(crate) async fn run(options: ForwardOptions) -> Result<(), Failure> {
                 let permit = room.clone().acquire_owned().await;
                 (listener.accept().await, permit)
             } => match accepted {
-                (Ok((client, _)), permit) => {
+                (Ok((client, from)), permit) => {
+                    let Some(share) = shares.take(from.ip()) else {
+                        tracing::debug!(client = %from.ip(), "a client has half of all connections: one more is refused");
+                        continue;
+                    };
                     let servers = servers.clone();
                     connections.spawn(async move {
-                        let _permit = permit;
+                        let _held = (permit, share);
                         servers.serve(client).await;
                     });
                 }
@@ -82,12 +105,36 @@ pub(crate) async fn run(options: ForwardOptions) -> Result<(), Failure> {
     }
     drop(listener);
     tracing::info!(connections = connections.len(), "no more connections are accepted");
-    // Those that are left are cut when the process ends.
+    // The end of the process cuts the connections that are left.
     tokio::select! {
         _ = signals.next() => {}
         _ = timeout(DRAIN_TIMEOUT, async { while connections.join_next().await.is_some() {} }) => {}
     }
     Ok(())
+}
+
+impl Shares {
+    /// A place for one more connection of a client; `None` if it has its share.
+    fn take(self: &Arc<Shares>, client: IpAddr) -> Option<Share> {
+        let mut taken = self.taken.lock();
+        let n_taken = taken.get(&client).copied().unwrap_or_default();
+        if self.most <= n_taken {
+            return None;
+        }
+        taken.insert(client, n_taken + 1);
+        Some(Share { client, of: self.clone() })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut taken) = self.of.taken.lock().entry(self.client) {
+            *taken.get_mut() -= 1;
+            if *taken.get() == 0 {
+                taken.remove();
+            }
+        }
+    }
 }
 
 impl Servers {
@@ -154,6 +201,19 @@ mod tests {
         let bounded = async { timeout(Duration::from_secs(60), served).await.unwrap() };
         tokio::join!(bounded, closes);
         drop(client);
+    }
+
+    #[test]
+    fn no_client_takes_the_connections_of_the_others() {
+        let shares = Arc::new(Shares { most: 2, taken: Mutex::default() });
+        let [greedy, other] = [1, 2].map(|n| IpAddr::from([192, 0, 2, n]));
+        let (first, second) = (shares.take(greedy), shares.take(greedy));
+        assert!(first.is_some() && second.is_some() && shares.take(greedy).is_none());
+        assert!(shares.take(other).is_some());
+        drop(first);
+        assert!(shares.take(greedy).is_some());
+        drop(second);
+        assert!(shares.taken.lock().is_empty(), "nothing is kept of clients that have gone");
     }
 
     fn order(servers: &Servers, now: Instant) -> Vec<&str> {

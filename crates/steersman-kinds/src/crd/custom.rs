@@ -78,7 +78,7 @@ pub fn custom_resources_with(
 ) -> Result<Arc<Resource>, InvalidDefinition> {
     let name = text(definition, &["metadata", "name"]).to_owned();
     let group = text(definition, &["spec", "group"]);
-    // Who writes into etcd is not stopped by validation, and entries of groups without a dot are no objects.
+    // Validation does not stop somebody who writes into etcd, and entries of groups without a dot are no objects.
     if !group.contains('.') {
         return Err(InvalidDefinition::Group { name, group: group.to_owned() });
     }

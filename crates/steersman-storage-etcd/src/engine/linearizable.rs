@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 use steersman_storage::kv::{BoxFuture, Error};
-use tokio::task::yield_now;
 use tokio_util::task::AbortOnDropHandle;
 
 type Read = Shared<BoxFuture<'static, Result<Revision, Error>>>;
@@ -51,8 +50,6 @@ impl Newest {
         let request = RangeRequest { key: self.key.clone(), keys_only: true, ..RangeRequest::default() };
         let read = tokio::spawn(async move {
             let _under_way = inner.under_way.lock().await;
-            // Callers that are about to run join.
-            yield_now().await;
             // From here on the read may be older than what a caller has seen acknowledged.
             inner.to_come.lock().take();
             let answer = client.read(Lane::Requests, &request, client.deadline()).await;

@@ -1,4 +1,4 @@
-//! What etcd still has of the past: the changes between two revisions, and how far back they go.
+//! The history in etcd: the changes between two revisions, and how far back they go.
 
 use crate::client::Client;
 use crate::feed::pieces::event_revision;

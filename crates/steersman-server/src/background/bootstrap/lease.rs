@@ -105,7 +105,7 @@ impl OwnLease {
             if !(0..recent_seconds).contains(&age) {
                 set_at(lease, &["spec", "holderIdentity"], self.holder.as_str().into());
                 set_at(lease, &["spec", "renewTime"], micros(now).into());
-                // Who may write Leases may have removed it.
+                // Somebody else who may write Leases may have removed it.
                 set_at(lease, &["metadata", "labels", IDENTITY_LABEL], IDENTITY.into());
             }
         })
