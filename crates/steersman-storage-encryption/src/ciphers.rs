@@ -37,7 +37,9 @@ pub(crate) enum Fault {
         "it is not what was written with this key under this name, or another key of the same name has encrypted it"
     )]
     NotAuthentic,
-    #[error("no listed provider has its prefix; to read what is not encrypted, list the provider identity too")]
+    #[error(
+        "no listed provider has its prefix: list the key that has encrypted it under the same name, or, if it is not encrypted, the provider identity"
+    )]
     NoProvider,
     #[error("the padding is not what was written, or another key of the same name has encrypted it")]
     Padding,

@@ -169,7 +169,7 @@ pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<Found, Con
     let give_up = client.deadline();
     loop {
         match find(client, layout).await {
-            Err(ConnectError::Empty { .. }) => {}
+            Err(ConnectError::Empty { .. }) => warn_of_registry(client).await?,
             found => return found,
         }
         let claim = TxnRequest {
@@ -234,6 +234,18 @@ async fn check_elsewhere(client: &Client, layout: &Layout) -> Result<(), Connect
     let is_default = prefix.trim_end_matches('/') == REGISTRY_PREFIX;
     if is_default && first_key(client, layout).await?.is_none() && value(client, older).await?.is_some() {
         return Err(ConnectError::Elsewhere { prefix });
+    }
+    Ok(())
+}
+
+/// Warns of the objects of a kube-apiserver, or of a server in its layout, beside an empty prefix: all servers must have the same layout.
+async fn warn_of_registry(client: &Client) -> Result<(), ConnectError> {
+    let registry = Layout::new(REGISTRY_PREFIX, &Keys::Steersman);
+    if first_key(client, &registry).await?.is_some() {
+        tracing::warn!(
+            "a new, empty cluster begins below {:?}, beside objects below {REGISTRY_PREFIX:?}: to serve those, use --etcd-layout kubernetes",
+            client.options.prefix
+        );
     }
     Ok(())
 }

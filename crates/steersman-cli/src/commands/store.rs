@@ -72,7 +72,8 @@ fn name(key: &[u8]) -> String {
 fn unreadable(error: disk::OpenError) -> Failure {
     match error {
         disk::OpenError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => Failure::Refused(format!(
-            "there is no store at {}: name the server's data directory with --data-dir",
+            "there is no store at {}: name the data directory of a server that keeps its objects in it with --data-dir; for one in etcd, make a backup with \
+             --etcd-servers and read that with `steersman backup --verify`",
             path.display()
         )),
         error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. }) => Failure::Refused(error.to_string()),

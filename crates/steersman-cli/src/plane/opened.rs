@@ -38,7 +38,16 @@ impl Opened {
         let seen = match (&kv, &etcd) {
             (Some(kv), Some(place)) => {
                 let found = kv.revision().await.context("etcd cannot be read")?;
-                Some(Seen::check(data_dir, place, found)?)
+                match Seen::check(data_dir, place, found) {
+                    Ok(seen) => Some(seen),
+                    Err(refused) => {
+                        // An etcd that is refused has nothing of this server, so that one can restore into it.
+                        if let Err(error) = kv.close().await {
+                            tracing::debug!("the connection to etcd was not closed: {error}");
+                        }
+                        return Err(refused);
+                    }
+                }
             }
             _ => None,
         };

@@ -36,6 +36,9 @@ use tokio::time::Instant;
 /// namespaces each minute.
 const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How long a server that ends tries to remove its address.
+const LEAVING_MAX: Duration = Duration::from_secs(10);
+
 /// The server's port if its address has none.
 const PORT_USUAL: u16 = 6443;
 
@@ -158,9 +161,12 @@ pub(crate) fn keep(state: &Arc<State>, mut found: ServerFacts) -> JoinHandle<()>
             own_service::remove(&state, &lease::leases(), &found.own.key).await?;
             own_service::point_at(&state, &others).await
         };
-        if let Err(failure) = left.await {
-            tracing::warn!(error = failure.status.message, "other servers will find out later that this one has ended");
-        }
+        let why = match tokio::time::timeout(LEAVING_MAX, left).await {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => failure.status.message,
+            Err(_) => format!("the store did not answer within {} s", LEAVING_MAX.as_secs()),
+        };
+        tracing::warn!(error = why, "other servers will find out later that this one has ended");
     })
 }
 

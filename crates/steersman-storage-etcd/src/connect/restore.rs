@@ -174,6 +174,11 @@ impl Restore {
         Ok(restore)
     }
 
+    /// The revision from which on the store gives new ones. In the layout of kube-apiserver etcd may have been beyond the one that was asked for.
+    pub fn revision(&self) -> Revision {
+        if self.layout.is_registry() { self.revision.max(self.client.seen()) } else { self.revision }
+    }
+
     /// Adds entries. No key may come twice.
     ///
     /// # Errors
@@ -273,9 +278,11 @@ impl Restore {
             if left == 0 {
                 break;
             }
-            if n_writes % ADVANCES_BETWEEN_COMPACTIONS == 0 && 0 < n_writes {
-                tracing::info!(left, "etcd counts up to the revision of the store");
-                self.remove_history().await?;
+            if n_writes % ADVANCES_BETWEEN_COMPACTIONS == 0 {
+                tracing::info!("etcd counts up to revision {} of the new store: {left} writes are left", self.revision);
+                if 0 < n_writes {
+                    self.remove_history().await?;
+                }
             }
             let now = usize::try_from(left).unwrap_or(usize::MAX).min(ADVANCES_AT_ONCE);
             try_join_all((0..now).map(|_| put())).await?;

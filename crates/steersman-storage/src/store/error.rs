@@ -67,7 +67,7 @@ pub enum WriteError {
     },
     /// The entry under the key is damaged or no object, so the content that would be overwritten is unknown.
     #[error(
-        "the object {key}, stored at revision {revision}, cannot be read: delete it, or restore it from a copy of the store; if it is encrypted, give the server its key"
+        "the object {key}, stored at revision {revision}, cannot be read: if it is encrypted, give the server its key; otherwise restore it from a copy of the store, or delete it"
     )]
     Unreadable {
         /// The key.
@@ -96,7 +96,7 @@ pub enum ReadError {
     Kv(#[source] kv::Error),
     /// The entry under the key is damaged or no object.
     #[error(
-        "the object {key}, stored at revision {revision}, cannot be read: delete it, or restore it from a copy of the store; if it is encrypted, give the server its key"
+        "the object {key}, stored at revision {revision}, cannot be read: if it is encrypted, give the server its key; otherwise restore it from a copy of the store, or delete it"
     )]
     Unreadable {
         /// The key.

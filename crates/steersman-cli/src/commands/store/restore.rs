@@ -109,12 +109,15 @@ async fn make(
         Layout::Steersman => revision_after(header, bump.unwrap_or(BUMP), now())?,
     };
     let source = &mut Converted { source, values, layout, n_sealed: 0, left_out: Vec::new() };
-    let (place, n_restored) = match (&target.data_dir, target.etcd.read()?) {
+    let (place, n_restored, revision) = match (&target.data_dir, target.etcd.read()?) {
         (_, Some(options)) => {
             let place = format!("etcd, below {}", options.prefix);
-            (place, into_etcd(source, options.expiring(expiring(EVENT_TTL)), revision).await?)
+            let (n_restored, revision) = into_etcd(source, options.expiring(expiring(EVENT_TTL)), revision).await?;
+            (place, n_restored, revision)
         }
-        (Some(data_dir), None) => (data_dir.display().to_string(), into_data_dir(source, data_dir, revision)?),
+        (Some(data_dir), None) => {
+            (data_dir.display().to_string(), into_data_dir(source, data_dir, revision)?, revision)
+        }
         (None, None) => return Err(Failure::Refused("name the target: --data-dir or --etcd-servers".to_owned())),
     };
     let mut text = format!("{place}: {n_restored} objects, revisions go on from {revision}, and clients list again\n");
@@ -279,10 +282,15 @@ fn of_disk(error: disk::RestoreError) -> Failure {
     }
 }
 
-async fn into_etcd(source: &mut dyn Source, options: etcd::Options, revision: Revision) -> Result<usize, Failure> {
+/// Returns how many objects were restored, and the revision from which on the store gives new ones.
+async fn into_etcd(
+    source: &mut dyn Source,
+    options: etcd::Options,
+    revision: Revision,
+) -> Result<(usize, Revision), Failure> {
     let mut restore = etcd::Restore::begin(options, revision).await.map_err(of_etcd)?;
     match fill(source, &mut restore).await {
-        Ok(n_restored) => Ok(n_restored),
+        Ok(n_restored) => Ok((n_restored, restore.revision())),
         Err(failure) => {
             if let Err(error) = restore.discard().await {
                 tracing::warn!(

@@ -53,7 +53,7 @@ async fn a_damaged_object_is_an_error_by_name_and_left_out_of_lists() {
     assert_eq!(answer.refusal(), (500, "StorageReadError".to_owned()));
     let message = answer.json()["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with("the object default/damaged, stored at revision "), "{message}");
-    assert!(message.contains("delete it, or restore it from a copy of the store"), "{message}");
+    assert!(message.contains("otherwise restore it from a copy of the store, or delete it"), "{message}");
     for list in
         [http.get(CONFIGS).await, http.get("/api/v1/configmaps").await, http.get(&format!("{CONFIGS}?limit=2")).await]
     {
