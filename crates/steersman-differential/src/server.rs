@@ -105,9 +105,15 @@ impl Server {
         Ok(Reply { status, warnings, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
     }
 
-    /// The JSON of an answer that must be a success.
+    /// The JSON of an answer that must be a success. A kube-apiserver answers 429 until it has read the objects of a new definition.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let reply = self.send(&Request::read(path)).await?;
+        let deadline = Instant::now() + STARTS_WITHIN;
+        let reply = loop {
+            match self.send(&Request::read(path)).await? {
+                Reply { status: 429, .. } if Instant::now() < deadline => tokio::time::sleep(INTERVAL).await,
+                reply => break reply,
+            }
+        };
         anyhow::ensure!(reply.status == 200, "GET {path} of {}: {} {}", self.address, reply.status, reply.body);
         Ok(reply.body)
     }

@@ -169,7 +169,7 @@ pub(crate) async fn claim(client: &Client, layout: &Layout) -> Result<Found, Con
     let give_up = client.deadline();
     loop {
         match find(client, layout).await {
-            Err(ConnectError::Empty { .. }) => warn_of_registry(client).await?,
+            Err(ConnectError::Empty { .. }) => warn_of_registry(client).await,
             found => return found,
         }
         let claim = TxnRequest {
@@ -232,22 +232,27 @@ async fn check_elsewhere(client: &Client, layout: &Layout) -> Result<(), Connect
     let prefix = client.options.prefix.clone();
     let older = Layout::new(STEERSMAN_PREFIX, &Keys::Steersman).format_key();
     let is_default = prefix.trim_end_matches('/') == REGISTRY_PREFIX;
-    if is_default && first_key(client, layout).await?.is_none() && value(client, older).await?.is_some() {
-        return Err(ConnectError::Elsewhere { prefix });
+    if !is_default || first_key(client, layout).await?.is_some() {
+        return Ok(());
     }
-    Ok(())
+    match value(client, older).await {
+        Ok(Some(_)) => Err(ConnectError::Elsewhere { prefix }),
+        // A user who may not look there has been told to use this prefix.
+        Ok(None) | Err(ConnectError::Kv(kv::Error::Refused { .. })) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Warns of the objects of a kube-apiserver, or of a server in its layout, beside an empty prefix: all servers must have the same layout.
-async fn warn_of_registry(client: &Client) -> Result<(), ConnectError> {
+async fn warn_of_registry(client: &Client) {
     let registry = Layout::new(REGISTRY_PREFIX, &Keys::Steersman);
-    if first_key(client, &registry).await?.is_some() {
+    // A user who may not look there has been told to use this prefix.
+    if let Ok(Some(_)) = first_key(client, &registry).await {
         tracing::warn!(
             "a new, empty cluster begins below {:?}, beside objects below {REGISTRY_PREFIX:?}: to serve those, use --etcd-layout kubernetes",
             client.options.prefix
         );
     }
-    Ok(())
 }
 
 /// The key that says what is below the prefix.

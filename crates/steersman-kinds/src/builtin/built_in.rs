@@ -126,6 +126,7 @@ impl Strategy for BuiltIn {
         self.default(version, &mut value, budget)?;
         let mut internal = self.internal(version, value);
         self.complete(&mut internal);
+        (self.kind.adopt)(&mut internal);
         Ok(internal)
     }
 

@@ -77,6 +77,8 @@ pub struct Kind {
     pub pod_spec: &'static [&'static str],
     /// The object with further fields that its writer owns besides those that were sent; `None` if there are none.
     pub completed_for_owners: fn(&Value) -> Option<Value>,
+    /// Gives an object that a kube-apiserver has stored the fields that it shows when it reads one, besides the defaults.
+    pub adopt: fn(&mut Value),
     /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
     pub prepare_create: fn(&mut Value),
     /// Copies from the old object the fields that an update of the main endpoint must not change. The status is already
@@ -258,6 +260,7 @@ impl Kind {
         name_faults: name::dns1123_subdomain,
         pod_spec: &[],
         completed_for_owners: |_| None,
+        adopt: |_| {},
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},

@@ -82,6 +82,33 @@ fn json_of_a_built_in_kind_is_read_with_defaults_and_without_unknown_fields() {
 }
 
 #[test]
+fn an_object_has_what_a_kube_apiserver_adds_when_it_reads_one() {
+    let values = values(Layout::Kubernetes);
+    let read = |key: &str, stored: &Value| {
+        json_of(&values.open(key.as_bytes(), &Bytes::from(stored.to_string())).unwrap().value)
+    };
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "default", "uid": "u"},
+        "spec": {"template": {"metadata": {"labels": {"job-name": "j"}}, "spec": {"containers": []}}},
+    });
+    assert_eq!(read("batch/jobs/default/j", &job)["metadata"]["labels"], json!({"job-name": "j"}));
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "default", "uid": "u"},
+        "spec": {"type": "ExternalName", "externalName": "example.com", "internalTrafficPolicy": "Local"},
+    });
+    assert_eq!(read("/services/default/s", &service)["spec"].get("internalTrafficPolicy"), None);
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s", "namespace": "default", "uid": "u"},
+        "spec": {
+            "selector": {}, "template": {"spec": {"containers": []}},
+            "volumeClaimTemplates": [{"spec": {"resources": {"requests": {"storage": "100u"}}}}],
+        },
+    });
+    let claims = &read("apps/statefulsets/default/s", &set)["spec"]["volumeClaimTemplates"];
+    assert_eq!(claims[0]["spec"]["resources"]["requests"]["storage"], "1m");
+}
+
+#[test]
 fn a_definition_of_v1beta1_is_read() {
     let older = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
         "metadata": {"name": "bs.a.io", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -42,6 +42,10 @@ pub const KIND: Kind = Kind {
     }],
     rules: Rules { creates_on_update: true, returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     name_faults: name::dns1123_label,
+    adopt: |service| {
+        update::join_addresses(service, &Value::Null);
+        update::drop_internal_policy(service);
+    },
     prepare_create: |service| {
         update::join_addresses(service, &Value::Null);
         update::drop_internal_policy(service);

@@ -37,17 +37,7 @@ pub const KIND: Kind = Kind {
             Column::text("VolumeMode", "Whether it is a file system or a bare device.").wide(),
         ],
         cells,
-        default: |claim| {
-            if let Some(spec) = object_at(claim, &["spec"]) {
-                for amounts in [&["resources", "limits"], &["resources", "requests"]] {
-                    round_up(spec, amounts);
-                }
-                unless_set(spec, "volumeMode", "Filesystem");
-            }
-            if let Some(status) = object_at(claim, &["status"]) {
-                unless_set(status, "phase", "Pending");
-            }
-        },
+        default,
         ..Version::V1
     }],
     prepare_create: |claim| {
@@ -70,6 +60,22 @@ pub const KIND: Kind = Kind {
     rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
+
+/// Sets the defaults of a claim, also of one in a template.
+pub fn default(claim: &mut Value) {
+    if let Some(spec) = object_at(claim, &["spec"]) {
+        for amounts in [&["resources", "limits"], &["resources", "requests"]] {
+            round_up(spec, amounts);
+        }
+        unless_set(spec, "volumeMode", "Filesystem");
+    }
+    if let Some(status) = object_at(claim, &["status"]) {
+        for amounts in ["capacity", "allocatedResources"] {
+            round_up(status, &[amounts]);
+        }
+        unless_set(status, "phase", "Pending");
+    }
+}
 
 /// The rules of the spec of a claim, also in a template.
 pub const SPEC: &[Rule] = &[

@@ -105,11 +105,7 @@ fn default(object: &mut Value) {
     for claim in spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut).into_iter().flatten() {
         set_at(claim, &["apiVersion"], json!("v1"));
         set_at(claim, &["kind"], json!("PersistentVolumeClaim"));
-        for (path, field, value) in [("spec", "volumeMode", "Filesystem"), ("status", "phase", "Pending")] {
-            if let Some(part) = object_at(claim, &[path]) {
-                unless_set(part, field, value);
-            }
-        }
+        volume_claim::default(claim);
     }
     pod::defaults::spec(object, &["spec", "template", "spec"]);
 }

@@ -60,6 +60,7 @@ pub const KIND: Kind = Kind {
         let mut labelled = (!has_labels).then(|| job.clone())?;
         label_like_template(&mut labelled).then_some(labelled)
     },
+    adopt: |job| _ = label_like_template(job),
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
     validate: &[
