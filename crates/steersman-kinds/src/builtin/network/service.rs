@@ -42,20 +42,20 @@ pub const KIND: Kind = Kind {
     }],
     rules: Rules { creates_on_update: true, returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
     name_faults: name::dns1123_label,
-    adopt: |service| {
-        update::join_addresses(service, &Value::Null);
-        update::drop_internal_policy(service);
-    },
-    prepare_create: |service| {
-        update::join_addresses(service, &Value::Null);
-        update::drop_internal_policy(service);
-    },
+    adopt: join_fields,
+    prepare_create: join_fields,
     prepare_update: update::prepare,
     validate: validate::SERVICE,
     validate_status: validate::STATUS,
     warnings: |service, _| warnings(service),
     ..Kind::NAMESPACED
 };
+
+/// Makes fields that depend on each other agree in a Service that was not here before.
+fn join_fields(service: &mut Value) {
+    update::join_addresses(service, &Value::Null);
+    update::drop_internal_policy(service);
+}
 
 fn warnings(service: &Value) -> Vec<String> {
     let service = Field::root(service);
