@@ -63,6 +63,11 @@ impl Part {
         }
     }
 
+    /// Whether an object of the resource counts. kube-apiservers of earlier releases have other entries beside that of the node ports.
+    fn has(self, object: &Object) -> bool {
+        self != Part::NodePorts || object.key == node_ports::key()
+    }
+
     pub(crate) fn resource(self) -> GroupResource {
         match self {
             Part::Addresses => GroupResource::new("networking.k8s.io", "ipaddresses"),
@@ -88,9 +93,7 @@ impl PartFollower {
     fn put(&self, object: &Object) {
         match self.part {
             Part::Addresses => address(object).into_iter().for_each(|address| self.allocator.add_address(address)),
-            // kube-apiservers of earlier releases have other ranges.
-            Part::NodePorts if object.key == node_ports::key() => self.allocator.replace_node_ports(ports(object)),
-            Part::NodePorts => {}
+            Part::NodePorts => self.allocator.replace_node_ports(ports(object)),
             Part::ServiceCidrs => match conversion::parse(object) {
                 Ok(service_cidr) => self.allocator.observe_range(&service_cidr),
                 Err(failure) => {
@@ -109,8 +112,7 @@ impl PartFollower {
     fn remove(&self, object: &Object) {
         match self.part {
             Part::Addresses => address(object).into_iter().for_each(|address| self.allocator.remove_address(address)),
-            Part::NodePorts if object.key == node_ports::key() => self.allocator.replace_node_ports(NodePorts::new()),
-            Part::NodePorts => {}
+            Part::NodePorts => self.allocator.replace_node_ports(NodePorts::new()),
             Part::ServiceCidrs => self.allocator.forget_range(&object.key.name),
             Part::Services => self.allocator.remove_service(&object.key),
         }
@@ -128,7 +130,7 @@ impl Followed for PartFollower {
                 self.allocator.replace_addresses(objects.iter().filter_map(|one| address(one)).collect());
             }
             Part::NodePorts => {
-                let stored = objects.iter().find(|object| object.key == node_ports::key());
+                let stored = objects.iter().find(|object| self.part.has(object));
                 self.allocator.replace_node_ports(stored.map(|object| ports(object)).unwrap_or_default());
             }
             Part::ServiceCidrs => {
@@ -144,7 +146,7 @@ impl Followed for PartFollower {
     }
 
     fn change(&self, events: &[Arc<Event>]) {
-        for event in events {
+        for event in events.iter().filter(|event| self.part.has(&event.object)) {
             match event.kind {
                 EventKind::Added | EventKind::Modified => self.put(&event.object),
                 EventKind::Deleted => self.remove(&event.object),
