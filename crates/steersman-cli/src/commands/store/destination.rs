@@ -83,8 +83,11 @@ impl Destination {
         self.decoder.finish();
         self.look()?;
         let Some(file) = self.file.take() else { return Ok(Read::default()) };
-        let placed = file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
-        let placed = placed.and_then(|()| fs::rename(&self.new, &self.path));
+        let placed = file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| {
+            file.sync_all()?;
+            // While the file is open, it is locked.
+            fs::rename(&self.new, &self.path)
+        });
         if let Err(error) = placed {
             let _left = fs::remove_file(&self.new);
             return Err(error).with_context(|| format!("cannot write {}", self.path.display()));
