@@ -209,7 +209,7 @@ impl Feed {
 
     fn pause(&mut self, why: &str) {
         let progress = self.pieces.progress();
-        // As long as it was refused several times already.
+        // After several attempts in a row.
         if self.pause == PAUSE_MAX && !self.is_refusal_told {
             self.is_refusal_told = true;
             tracing::warn!(%progress, "etcd does not take a watch, and it is begun again until it does: {why}");

@@ -17,7 +17,7 @@ use crate::snapshot::bolt::{Bolt, Bucket, Cursor, ReadAt};
 use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -164,12 +164,10 @@ type Place = (u64, u64);
 /// The content of a prefix.
 #[derive(Debug, Default)]
 struct Present {
-    /// The keys below the prefix that have a value, and are those of no objects.
-    foreign: BTreeSet<Bytes>,
+    /// The keys below the prefix that are those of no objects, with the beginnings of their values.
+    foreign: BTreeMap<Bytes, Bytes>,
     /// The value of the key that says what is below the prefix.
     format: Option<Bytes>,
-    /// A key below the prefix, and the beginning of its value.
-    first: Option<(Bytes, Bytes)>,
     newest: u64,
     /// The last change of each object.
     objects: HashMap<Bytes, Place>,
@@ -232,7 +230,7 @@ impl Snapshot {
 
     /// The keys below the prefix that are not those of entries here, such as the objects of kinds that this release does not serve.
     pub fn foreign_keys(&self) -> impl Iterator<Item = &Bytes> {
-        self.present.foreign.iter()
+        self.present.foreign.keys()
     }
 
     /// Reads all objects.
@@ -290,10 +288,9 @@ fn present<R: ReadAt>(bolt: &Bolt<R>, keys: &Bucket, layout: &Layout, path: &Pat
         } else if is_deletion {
             present.foreign.remove(&key);
         } else if !layout.is_own(&key) {
-            if present.first.is_none() {
-                present.first = Some((key.clone(), value.slice(..value.len().min(KUBERNETES[1].len()))));
-            }
-            present.foreign.insert(Bytes::copy_from_slice(&key));
+            // Copies, for the same reason.
+            let beginning = &value[..value.len().min(KUBERNETES[1].len())];
+            present.foreign.insert(Bytes::copy_from_slice(&key), Bytes::copy_from_slice(beginning));
         }
     }
     Ok(present)
@@ -329,7 +326,7 @@ fn usable(present: &Present, layout: &Layout, path: &Path, prefix: &str) -> Resu
     if layout.is_registry() && object.is_some() {
         return Ok(0);
     }
-    match (&present.first, object) {
+    match (present.foreign.first_key_value(), object) {
         (Some((key, value)), _) if is_of_kubernetes(key, value, prefix.len()) => {
             Err(SnapshotError::KubeApiserver { path, prefix, key: text(key) })
         }
