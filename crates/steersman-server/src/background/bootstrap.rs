@@ -128,24 +128,15 @@ pub(crate) async fn start(state: &Arc<State>, found: &mut ServerFacts) -> Result
 pub(crate) fn keep(state: &Arc<State>, mut found: ServerFacts) -> JoinHandle<()> {
     let state = state.clone();
     tokio::spawn(async move {
-        let mut said = Vec::new();
-        loop {
-            // All arms are cancel-safe: they have no state.
-            tokio::select! {
-                () = state.stopping(), if !state.store.is_shared() => return,
-                // It is withdrawn before it stops.
-                () = state.withdrawn(), if state.store.is_shared() => break,
-                () = tokio::time::sleep(KEEP_INTERVAL) => {}
-            }
-            // A failure does not hold up the others.
-            let outcomes =
-                [namespaces(&state).await, keep_service(&state, &mut found).await, publish_trust(&state, &found).await];
-            let failures = outcomes.into_iter().filter_map(Result::err).map(|failure| failure.status.message);
-            let failures: Vec<String> = failures.collect();
-            for error in failures.iter().filter(|error| !said.contains(*error)) {
-                tracing::warn!(error, "what the server needs could not be made again; trying every ten seconds");
-            }
-            said = failures;
+        // A pass may wait long for a store that is away; the next start makes again what was dropped in the middle.
+        if !state.store.is_shared() {
+            state.stopping_token().run_until_cancelled(keep_on(&state, &mut found)).await;
+            return;
+        }
+        // It is withdrawn before it stops.
+        tokio::select! {
+            () = state.withdrawn() => {}
+            () = keep_on(&state, &mut found) => {}
         }
         let left = async {
             state.sync().await?;
@@ -168,6 +159,22 @@ pub(crate) fn keep(state: &Arc<State>, mut found: ServerFacts) -> JoinHandle<()>
         };
         tracing::warn!(error = why, "other servers will find out later that this one has ended");
     })
+}
+
+/// Restores what the server needs every ten seconds, and never ends.
+async fn keep_on(state: &Arc<State>, found: &mut ServerFacts) {
+    let mut said = Vec::new();
+    loop {
+        tokio::time::sleep(KEEP_INTERVAL).await;
+        // A failure does not hold up the others.
+        let outcomes = [namespaces(state).await, keep_service(state, found).await, publish_trust(state, found).await];
+        let failures = outcomes.into_iter().filter_map(Result::err).map(|failure| failure.status.message);
+        let failures: Vec<String> = failures.collect();
+        for error in failures.iter().filter(|error| !said.contains(*error)) {
+            tracing::warn!(error, "what the server needs could not be made again; trying every ten seconds");
+        }
+        said = failures;
+    }
 }
 
 async fn keep_service(state: &State, found: &mut ServerFacts) -> Result<(), Failure> {

@@ -73,26 +73,30 @@ impl OwnLease {
         self.renew(state).await?;
         let (state, own, Pace { interval, .. }) = (state.clone(), self.clone(), Pace::of(state));
         Ok(tokio::spawn(async move {
-            loop {
-                // All arms are cancel-safe: they have no state.
-                tokio::select! {
-                    () = state.stopping() => return,
-                    // Whoever withdraws deletes the Lease, where others look at it.
-                    () = state.withdrawn(), if state.store.is_shared() => return,
-                    () = tokio::time::sleep(interval) => {}
-                }
-                let renewed = match own.renew(&state).await {
-                    Err(failure) if failure.code() == 404 && !state.is_withdrawn() => {
-                        create(&state, &leases(), &own.key, own.object(state.now())).await
-                    }
-                    renewed => renewed,
-                };
-                if let Err(failure) = renewed {
-                    let message = &failure.status.message;
-                    tracing::warn!(message, "the lease of the server could not be renewed; it is tried again later");
-                }
+            tokio::select! {
+                () = state.stopping() => {}
+                // Whoever withdraws deletes the Lease, where others look at it.
+                () = state.withdrawn(), if state.store.is_shared() => {}
+                () = own.renew_on(&state, interval) => {}
             }
         }))
+    }
+
+    /// Renews the Lease from time to time, and never ends.
+    async fn renew_on(&self, state: &State, interval: Duration) {
+        loop {
+            tokio::time::sleep(interval).await;
+            let renewed = match self.renew(state).await {
+                Err(failure) if failure.code() == 404 => {
+                    create(state, &leases(), &self.key, self.object(state.now())).await
+                }
+                renewed => renewed,
+            };
+            if let Err(failure) = renewed {
+                let message = &failure.status.message;
+                tracing::warn!(message, "the lease of the server could not be renewed; it is tried again later");
+            }
+        }
     }
 
     /// Renews the Lease, unless it was renewed so recently that it can wait for the next time: a start without changes

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_server::authn::{self, Algorithm, Keyring, ServiceAccountOptions};
@@ -324,6 +325,32 @@ async fn the_endpoints_of_the_server_are_all_that_live() {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     assert_eq!(endpoints().await, ["192.0.2.1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_ends_soon_though_its_store_does_not_answer() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let engine = Engine::sharing(Arc::default(), Duration::ZERO).answering_after({
+        let is_away = is_away.clone();
+        move || {
+            let is_away = is_away.load(Ordering::Relaxed);
+            Box::pin(async move {
+                if is_away {
+                    std::future::pending().await
+                }
+            })
+        }
+    });
+    let store = Store::open(Arc::new(engine), steersman_storage::Options::default()).await.unwrap();
+    let advertised = Some("192.0.2.1".parse().unwrap());
+    let options = Options { advertised, ..options(&store, Authorization::default()) };
+    let server = Server::start(options).await.unwrap();
+    is_away.store(true, Ordering::Relaxed);
+    // It is about to write its address and its Lease again.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let begun = Instant::now();
+    server.stop().await;
+    assert!(begun.elapsed() <= Duration::from_secs(11), "{:?}", begun.elapsed());
 }
 
 /// A kube-apiserver writes such an entry, and finds the servers beside it by theirs.
