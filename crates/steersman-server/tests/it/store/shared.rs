@@ -336,7 +336,7 @@ async fn a_server_ends_soon_though_its_store_does_not_answer() {
             let is_away = is_away.load(Ordering::Relaxed);
             Box::pin(async move {
                 if is_away {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             })
         }
