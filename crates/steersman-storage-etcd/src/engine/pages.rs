@@ -9,15 +9,16 @@ use steersman_machinery::Revision;
 use steersman_storage::kv::Error;
 use tokio::time::Instant;
 
-/// The most keys in one page.
-const PAGE_KEYS_MAX: usize = 2_000;
-/// The keys of the first page, of which the size of the others is computed. Each has at most twice as many keys as the one before, since small
-/// values say nothing of those that follow.
+/// The most keys in one page. For each page etcd counts all keys that are left, so small pages make a long list slow.
+const PAGE_KEYS_MAX: usize = 10_000;
+/// How many times as many keys as the page before one may have: small values say nothing about the size of those that follow.
+const GROWTH_MAX: usize = 4;
+/// The keys of the first page, of which the size of the others is computed.
 const PAGE_KEYS_FIRST: usize = 64;
 /// The same for a list whose pages are all of about the same size.
 const PAGE_KEYS_FIRST_EVEN: usize = 4;
 /// The bytes that a page aims at.
-const PAGE_BYTES: usize = 4 * 1024 * 1024;
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Reads a list page by page.
 #[derive(Debug)]
@@ -65,8 +66,7 @@ impl<C: Deref<Target = Client>> Pages<C> {
                 Ok(answer) => {
                     self.revision.get_or_insert(answered_at(answer.header));
                     let bytes: usize = answer.kvs.iter().map(|found| found.key.len() + found.value.len()).sum();
-                    let per_key = (bytes / answer.kvs.len().max(1)).max(1);
-                    self.page_keys = (PAGE_BYTES / per_key).clamp(1, PAGE_KEYS_MAX.min(2 * limit));
+                    self.page_keys = keys_after(limit, answer.kvs.len(), bytes);
                     self.rest = answer.kvs.last().filter(|_| answer.more).map(|last| span.after(&last.key));
                     return Ok(Some(answer.kvs));
                 }
@@ -92,5 +92,29 @@ impl<C: Deref<Target = Client>> Pages<C> {
     /// The revision of the list, once a page was read.
     pub(crate) fn revision(&self) -> Revision {
         self.revision.unwrap_or(Revision::ZERO)
+    }
+}
+
+/// The number of keys to ask for after a page for which `limit` keys were requested, and which had `n_keys` of them and `bytes` bytes.
+fn keys_after(limit: usize, n_keys: usize, bytes: usize) -> usize {
+    let per_key = (bytes / n_keys.max(1)).max(1);
+    (PAGE_BYTES / per_key).clamp(1, PAGE_KEYS_MAX.min(limit.saturating_mul(GROWTH_MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_aims_at_some_megabytes_and_grows_by_steps() {
+        assert_eq!(
+            keys_after(64, 64, 64 * 100),
+            256,
+            "small values before large ones must not make a page of gigabytes"
+        );
+        assert_eq!(keys_after(4_096, 4_096, 4_096 * 100), PAGE_KEYS_MAX);
+        assert_eq!(keys_after(64, 64, 64 * PAGE_BYTES / 8), 8);
+        assert_eq!(keys_after(8, 8, 16 * PAGE_BYTES), 1, "a page has a key, however large its value is");
+        assert_eq!(keys_after(64, 0, 0), 256);
     }
 }

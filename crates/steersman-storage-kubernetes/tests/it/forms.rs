@@ -157,6 +157,26 @@ fn a_value_that_is_no_object_is_refused_and_an_encrypted_one_stays() {
 }
 
 #[test]
+fn a_custom_object_is_read_as_it_is_stored_but_for_its_version() {
+    let values = values(Layout::Kubernetes);
+    let read = |stored: &str| values.open(b"a.io/bs/c", &Bytes::copy_from_slice(stored.as_bytes())).unwrap().value;
+    let start = r#"{"apiVersion":"a.io/v1","kind":"B","metadata":{"name":"c""#;
+    let as_it_is = format!(r#"{start}}},"spec":{{"z":[1.50,null],"a":"\"\n"}}}}"#);
+    assert_eq!(Object::json_of(&read(&format!("{as_it_is}\n"))).unwrap(), as_it_is.as_bytes());
+    for version in [r#""resourceVersion":"7""#, r#""\u0072esourceVersion":"7""#] {
+        let opened = read(&format!(r#"{start},{version}}},"spec":{{"size":3}}}}"#));
+        let expected = json!({"kind": "B", "apiVersion": "a.io/v1", "metadata": {"name": "c"}, "spec": {"size": 3}});
+        assert_eq!(json_of(&opened), expected, "{version}");
+    }
+    let damaged: [&[u8]; 3] = [b",\"spec\":\"\xff\"}", b",\"spec\":{}", b"} {}"];
+    for end in damaged {
+        let stored = [start.as_bytes(), b"}", end].concat();
+        let opened = values.open(b"a.io/bs/c", &stored.into());
+        assert!(matches!(opened, Err(Unopened::Unreadable(_))), "{}", end.escape_ascii());
+    }
+}
+
+#[test]
 fn a_small_value_that_stands_for_a_very_large_object_is_refused() {
     let values = values(Layout::Kubernetes);
     let containers = |n: usize| {
