@@ -106,6 +106,26 @@ fn an_object_has_what_a_kube_apiserver_adds_when_it_reads_one() {
     });
     let claims = &read("apps/statefulsets/default/s", &set)["spec"]["volumeClaimTemplates"];
     assert_eq!(claims[0]["spec"]["resources"]["requests"]["storage"], "1m");
+    let amounts = json!({"limits": {"cpu": "100u"}, "requests": {"cpu": "1n"}});
+    let rounded = json!({"limits": {"cpu": "1m"}, "requests": {"cpu": "1m"}});
+    let claim = json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": amounts}}}});
+    let spec = json!({"containers": [], "overhead": {"cpu": "100u"}, "resources": amounts, "volumes": [claim]});
+    let template = json!({
+        "apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "t", "namespace": "default", "uid": "u"},
+        "template": {"spec": spec},
+    });
+    let spec = &read("/podtemplates/default/t", &template)["template"]["spec"];
+    assert_eq!((&spec["overhead"], &spec["resources"]), (&json!({"cpu": "1m"}), &rounded));
+    assert_eq!(spec["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"]["resources"], rounded);
+    let of_container = json!([{"name": "c", "allocatedResources": {"cpu": "1u"}, "resources": amounts}]);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "status": {"containerStatuses": of_container, "allocatedResources": {"cpu": "1u"}, "resources": amounts},
+    });
+    let status = &read("/pods/default/p", &pod)["status"];
+    for holder in [status, &status["containerStatuses"][0]] {
+        assert_eq!((&holder["allocatedResources"], &holder["resources"]), (&json!({"cpu": "1m"}), &rounded));
+    }
 }
 
 #[test]

@@ -21,6 +21,16 @@ pub fn pod(pod: &mut Value) {
     }
     spec(pod, &["spec"]);
     addresses(pod);
+    if let Some(status) = object_at(pod, &["status"]) {
+        round_up(status, &["allocatedResources"]);
+        round_up_resources(status);
+        for name in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+            for container in list(status, name) {
+                round_up(container, &["allocatedResources"]);
+                round_up_resources(container);
+            }
+        }
+    }
 }
 
 /// Sets the defaults of the pod spec at a path, of a pod or of a template.
@@ -39,6 +49,8 @@ pub fn spec(object: &mut Value, path: &[&str]) {
     };
     containers(spec).for_each(container);
     list(spec, "volumes").for_each(volume);
+    round_up(spec, &["overhead"]);
+    round_up_resources(spec);
 }
 
 fn container(container: &mut Map) {
@@ -103,10 +115,10 @@ fn requests_from_limits(container: &mut Map) {
     }
 }
 
-/// Rounds the resources of a container up to thousandths.
-fn round_up_resources(container: &mut Map) {
+/// Rounds the resources of a container, a Pod or a claim up to thousandths.
+fn round_up_resources(holder: &mut Map) {
     for amounts in [&["resources", "limits"], &["resources", "requests"]] {
-        round_up(container, amounts);
+        round_up(holder, amounts);
     }
 }
 
@@ -135,6 +147,7 @@ fn volume(volume: &mut Map) {
                 let template = fields.get_mut("volumeClaimTemplate");
                 if let Some(spec) = template.and_then(|template| object_at(template, &["spec"])) {
                     unless_set(spec, "volumeMode", "Filesystem");
+                    round_up_resources(spec);
                 }
             }
             "projected" => {
