@@ -36,6 +36,7 @@ pub(crate) use crate::args::store::{
 };
 pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::commands::development::run_as;
+use crate::commands::node::NodeCommand;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use rustls::pki_types::ServerName;
 use std::ffi::OsString;
@@ -82,6 +83,9 @@ pub(crate) enum Command {
     New(NewOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
+    /// Commands for the nodes of a cluster.
+    #[command(subcommand)]
+    Node(NodeCommand),
     /// Makes the store of a server out of a backup: in a data directory without objects, or in etcd.
     ///
     /// Revisions go on behind all that the old server can have given, and history before that is gone, so that clients list again. FILE is read
@@ -219,8 +223,8 @@ pub(crate) struct ServerCommand {
     /// kube-controller-manager, such as `namespace-controller`, are accepted too.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
-    /// Simulate this many nodes, with a scheduler: Pods are bound to them and run, although no program does. Without it
-    /// Pods are neither bound nor run.
+    /// Simulate this many nodes, with a scheduler: Pods are bound to them and run, although no program does. Kubelets may
+    /// join besides (--enable-bootstrap-token-auth). Without either, Pods are neither bound nor run.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u32).range(0..=10_000), value_name = "N")]
     pub(crate) simulate_nodes: u32,
 }

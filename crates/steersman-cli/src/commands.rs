@@ -5,5 +5,6 @@ pub(crate) mod development;
 pub(crate) mod drop_in;
 pub(crate) mod forward;
 pub(crate) mod network;
+pub(crate) mod node;
 pub(crate) mod store;
 pub(crate) mod up;

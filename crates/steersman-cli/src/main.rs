@@ -16,7 +16,8 @@ use crate::args::{Args, Command};
 use crate::commands::development::codegen::new;
 use crate::commands::development::{codegen, envtest, explain_denied, run_as, webhooks};
 use crate::commands::drop_in::Program;
-use crate::commands::{forward, network, store, up};
+use crate::commands::node::NodeCommand;
+use crate::commands::{forward, network, node, store, up};
 use crate::plane::controllers::Role;
 use crate::process::{logging, memory, signals};
 use clap::Parser;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
             Command::Forward(options) => forward::run(options).await.map(done),
             Command::New(options) => new::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
+            Command::Node(NodeCommand::Token(options)) => node::token(&options).await.map(done),
             Command::Restore(options) => store::restore::run(&options.file, &options.target).await,
             Command::RunAs(options) => run_as::run(options).await,
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),

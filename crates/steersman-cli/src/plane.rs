@@ -29,7 +29,7 @@ use crate::data_dir::renewal::{Renewal, write_kubeconfig};
 use crate::data_dir::shared_ca;
 use crate::plane::controllers::{Controllers, SERVICE_ACCOUNT_TOKEN};
 use crate::plane::encryption::AtRest;
-use crate::plane::nodes::{Nodes, Simulated};
+use crate::plane::nodes::{Joining, Nodes, Simulated};
 use crate::plane::opened::Opened;
 use crate::plane::seen::Seen;
 use crate::process::compute_threads::ComputeThreads;
@@ -166,7 +166,7 @@ impl Plan {
             false => NewKeys::Stored(&keys_dir),
         })?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
-        let mut names = names(address, options.advertise_address);
+        let mut names = names(address, options.advertise_address, self.service_ranges.server_address());
         names.extend(options.tls_san.iter().cloned());
         let pki = pki::prepare(&data_dir.pki(), ca, &names, Timestamp::now())
             .context("the certificates cannot be prepared")?;
@@ -187,6 +187,9 @@ impl Plan {
             let own = pki::kubelet_client(&data_dir.pki(), &ca, Timestamp::now());
             let own = own.context("the certificate for kubelets cannot be prepared")?;
             kubelet_client.identity = Some(client_certificate::made(&own));
+        }
+        if nodes.joining == Joining::Allowed {
+            kubelet_client.authority.get_or_insert_with(|| pki.ca.clone().into_bytes());
         }
         let (given_ca, headers) = (proxies.as_deref(), authentication.request_header.as_ref());
         authentication.published_proxies = front_proxy::published(given_ca, headers, own_ca.as_deref());
@@ -421,13 +424,33 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// The addresses for which the server's certificate must be valid.
-fn names(address: SocketAddr, advertised: Option<IpAddr>) -> Vec<ServerName<'static>> {
+fn names(address: SocketAddr, advertised: Option<IpAddr>, service: Option<IpAddr>) -> Vec<ServerName<'static>> {
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
     let own = if address.ip().is_unspecified() { advertised::outgoing(address.ip()) } else { Some(address.ip()) };
-    for own in own.into_iter().chain(advertised.filter(|advertised| !advertised.is_unspecified())) {
+    let advertised = advertised.filter(|advertised| !advertised.is_unspecified());
+    for own in own.into_iter().chain(advertised).chain(service) {
         if !addresses.contains(&own) {
             addresses.push(own);
         }
     }
     addresses.into_iter().map(|address| ServerName::IpAddress(address.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_is_for_all_addresses_at_which_clients_reach_the_server() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let names_of = |advertised, service| {
+            let names = names("10.0.0.7:6443".parse().unwrap(), advertised, service);
+            names.iter().map(|name| name.to_str().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names_of(None, None), ["127.0.0.1", "::1", "10.0.0.7"]);
+        // Programs in Pods call the address of the Service.
+        let all = names_of(Some(ip("192.0.2.1")), Some(ip("10.96.0.1")));
+        assert_eq!(all, ["127.0.0.1", "::1", "10.0.0.7", "192.0.2.1", "10.96.0.1"]);
+        assert_eq!(names_of(Some(ip("0.0.0.0")), Some(ip("10.0.0.7"))), ["127.0.0.1", "::1", "10.0.0.7"]);
+    }
 }

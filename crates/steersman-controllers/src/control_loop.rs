@@ -1,9 +1,12 @@
-//! The table of control loops: their names, their accounts, and the functions that add them to a manager.
+//! The table of control loops: their names, their users, and the functions that add them to a manager.
 //!
 //! Programs that run loops (the binary, the testkit) use [`ControlLoop::ALL`]. A loop gets informers that all loops
-//! share, a client with the ServiceAccount of kube-controller-manager's corresponding controller, and the [`Settings`]
-//! of the cluster. Each loop has a module of its own.
+//! share, a client that acts as its [`Identity`], the user of kube-controller-manager's corresponding controller, and the
+//! [`Settings`](crate::Settings) of the cluster. Each loop has a module of its own.
 
+use crate::identity::Identity;
+use crate::loops::access::certificates::serving_approver;
+use crate::scheduler::Scheduler;
 use crate::settings::Parts;
 use std::borrow::Cow;
 use std::fmt;
@@ -13,15 +16,34 @@ use steersman::{Manager, ManagerError};
 pub struct ControlLoop {
     /// The name in `--controllers` and of the health check. Metrics and logs use the names of the loop's controllers.
     pub name: &'static str,
-    /// The ServiceAccount of the loop in `kube-system`.
-    pub account: &'static str,
-    /// Whether the loop runs by default.
-    pub is_default: bool,
+    /// Where the loop runs by default.
+    pub activation: Activation,
+    writer: Writer,
     /// The name of kube-controller-manager's controller, if it is not `name` with the suffix `-controller`.
     upstream: Option<&'static str>,
     /// A shorter name that kube-controller-manager accepts, if it is not `name`.
     alias: Option<&'static str>,
-    add: fn(Manager, Parts<'_>) -> Manager,
+    add: Add,
+}
+
+type Add = fn(Manager, Parts<'_>) -> Manager;
+
+/// Where a loop runs by default.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Activation {
+    /// In every cluster.
+    Always,
+    /// In a cluster that nodes may join.
+    WhereNodesJoin,
+}
+
+/// The user as whom a loop writes.
+#[derive(Clone, Copy, Debug)]
+enum Writer {
+    /// A ServiceAccount in `kube-system`.
+    Account(&'static str),
+    /// A user of this name, with this `User-Agent`.
+    User(&'static str, &'static str),
 }
 
 // === impl ControlLoop ===
@@ -30,7 +52,7 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("bootstrapsigner", "bootstrap-signer", crate::loops::access::bootstrap_tokens::signer::add)
-            .off()
+            .where_nodes_join()
             .upstream("bootstrap-signer-controller"),
         ControlLoop::new("certificates", "certificate-controller", crate::loops::access::certificates::add)
             .upstream("certificatesigningrequest-signing-controller")
@@ -70,6 +92,13 @@ impl ControlLoop {
         )
         .upstream("horizontal-pod-autoscaler-controller"),
         ControlLoop::new("job", "job-controller", crate::loops::workloads::job::add),
+        ControlLoop::of_user(
+            serving_approver::NAME,
+            (serving_approver::USER, serving_approver::NAME),
+            serving_approver::add,
+        )
+        .where_nodes_join()
+        .upstream(serving_approver::NAME),
         ControlLoop::new(
             "legacy-serviceaccount-token-cleaner",
             "legacy-service-account-token-cleaner",
@@ -109,13 +138,16 @@ impl ControlLoop {
         ControlLoop::new("resourcequota", "resourcequota-controller", crate::loops::cleanup::resource_quota::add),
         ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::loops::access::root_ca::add)
             .alias("root-ca-cert-publisher"),
+        ControlLoop::of_user("scheduler", (Scheduler::USER, Scheduler::AGENT), crate::scheduler::add)
+            .where_nodes_join()
+            .upstream("kube-scheduler"),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::loops::network::service_cidr::add),
         ControlLoop::new("serviceaccount", "service-account-controller", crate::loops::access::service_account::add),
         ControlLoop::new("statefulset", "statefulset-controller", crate::loops::workloads::statefulset::add),
         ControlLoop::new("taint-eviction-controller", "node-controller", crate::loops::nodes::taint_eviction::add)
             .upstream("taint-eviction-controller"),
         ControlLoop::new("tokencleaner", "token-cleaner", crate::loops::access::bootstrap_tokens::cleaner::add)
-            .off()
+            .where_nodes_join()
             .upstream("token-cleaner-controller"),
         ControlLoop::new("ttl", "ttl-controller", crate::loops::nodes::node_ttl::add),
         ControlLoop::new(
@@ -133,13 +165,19 @@ impl ControlLoop {
     /// The user of the client for the shared informers of all loops.
     pub const READER: &str = "system:kube-controller-manager";
 
-    const fn new(name: &'static str, account: &'static str, add: fn(Manager, Parts<'_>) -> Manager) -> ControlLoop {
-        ControlLoop { name, account, is_default: true, upstream: None, alias: None, add }
+    const fn new(name: &'static str, account: &'static str, add: Add) -> ControlLoop {
+        let (activation, writer) = (Activation::Always, Writer::Account(account));
+        ControlLoop { name, activation, writer, upstream: None, alias: None, add }
     }
 
-    /// The same loop, which runs only if it is named.
-    const fn off(self) -> ControlLoop {
-        ControlLoop { is_default: false, ..self }
+    /// A loop with a user of its own, given with the `User-Agent`.
+    const fn of_user(name: &'static str, user: (&'static str, &'static str), add: Add) -> ControlLoop {
+        ControlLoop { writer: Writer::User(user.0, user.1), ..ControlLoop::new(name, "", add) }
+    }
+
+    /// The same loop, which runs by default only where nodes may join.
+    const fn where_nodes_join(self) -> ControlLoop {
+        ControlLoop { activation: Activation::WhereNodesJoin, ..self }
     }
 
     /// The same loop, with another name of kube-controller-manager's controller.
@@ -152,7 +190,15 @@ impl ControlLoop {
         ControlLoop { alias: Some(name), ..self }
     }
 
-    /// The name of kube-controller-manager's corresponding controller.
+    /// The user that the loop's client must act as.
+    pub fn identity(&self) -> Identity {
+        match self.writer {
+            Writer::Account(account) => Identity::controller(account),
+            Writer::User(name, agent) => Identity::user(name, agent),
+        }
+    }
+
+    /// The name of kube-controller-manager's corresponding controller, or of the program that does the same elsewhere.
     pub fn upstream_name(&self) -> Cow<'static, str> {
         self.upstream.map_or_else(|| format!("{}-controller", self.name).into(), Cow::Borrowed)
     }
@@ -181,7 +227,7 @@ impl ControlLoop {
 
 impl fmt::Debug for ControlLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControlLoop").field("name", &self.name).field("account", &self.account).finish_non_exhaustive()
+        f.debug_struct("ControlLoop").field("name", &self.name).field("writer", &self.writer).finish_non_exhaustive()
     }
 }
 

@@ -24,8 +24,8 @@ mod written;
 
 pub use crate::kubelet::agent::Agent;
 
+use crate::identity::Identity;
 use crate::loops::storage::volumes::provisioner;
-use crate::scheduler::Scheduler;
 use jiff::Timestamp;
 use kube::Client;
 use std::convert::Infallible;
@@ -37,17 +37,6 @@ use tokio::sync::watch;
 /// The names of the simulation and of its reader of Stages in logs and metrics.
 const NAME: &str = "simulated-nodes";
 const STAGES: &str = "simulated-stages";
-
-/// The user that a client acts as.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Identity {
-    /// The name of the user.
-    pub user: String,
-    /// The groups of the user, besides `system:authenticated`.
-    pub groups: Vec<String>,
-    /// The `User-Agent` of the requests, which becomes the field manager of their writes.
-    pub agent: &'static str,
-}
 
 /// Returns a client for a user of the cluster.
 pub type ClientOf = Arc<dyn Fn(Identity) -> Client + Send + Sync>;
@@ -65,33 +54,26 @@ pub struct Simulation {
 
 impl Identity {
     fn node(name: &str) -> Identity {
-        Identity { user: format!("system:node:{name}"), groups: vec!["system:nodes".to_owned()], agent: "kubelet" }
-    }
-
-    fn scheduler() -> Identity {
-        Identity { user: Scheduler::USER.to_owned(), groups: Vec::new(), agent: Scheduler::AGENT }
+        Identity {
+            groups: vec!["system:nodes".to_owned()],
+            ..Identity::user(&format!("system:node:{name}"), "kubelet")
+        }
     }
 
     /// The user that provisions volumes for the simulated nodes' storage class, and defines the class. The bootstrap
     /// roles include one for it.
     fn provisioner() -> Identity {
-        Identity {
-            user: "system:steersman:simulated-provisioner".to_owned(),
-            groups: Vec::new(),
-            agent: "simulated-provisioner",
-        }
+        Identity::user("system:steersman:simulated-provisioner", "simulated-provisioner")
     }
 
     /// The user that defines the kind `Stage` and reads Stages. The bootstrap roles include one for it.
     fn stages() -> Identity {
-        Identity { user: "system:steersman:simulated-stages".to_owned(), groups: Vec::new(), agent: "simulated-stages" }
+        Identity::user("system:steersman:simulated-stages", "simulated-stages")
     }
 
     /// The node controller's user, which removes the taint from a node that is ready.
     fn node_controller() -> Identity {
-        let account = "system:serviceaccount:kube-system:node-controller".to_owned();
-        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
-        Identity { user: account, groups: groups.map(str::to_owned).to_vec(), agent: "kube-controller-manager" }
+        Identity::controller("node-controller")
     }
 }
 
@@ -115,10 +97,9 @@ impl Simulation {
         self
     }
 
-    /// Adds the nodes to a manager, whose informers watch all Pods, Nodes and Namespaces. Also adds the scheduler,
-    /// which binds Pods to the nodes, and the provisioner of the class `simulated`.
+    /// Adds the nodes to a manager, whose informers watch all Pods, Nodes and Namespaces. Also adds the provisioner of
+    /// the class `simulated`. The loop `scheduler` binds Pods to the nodes.
     pub fn add_to(self, manager: Manager) -> Manager {
-        let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()), self.clock);
         let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
         let (stages, observed) = watch::channel(None);
         let informers = run::Informers::of(manager.informers(), observed);

@@ -1,6 +1,6 @@
 //! The scheduler: finds a node for each Pod that has none, and binds it there.
 //!
-//! Needed where nodes are simulated, and started with [`Scheduler::add`]. Behaves as kube-scheduler with its default
+//! The loop `scheduler` of the table, and started with [`Scheduler::add`]. Behaves as kube-scheduler with its default
 //! profile: the same filters and scores, the same order of Pods, preemption, and messages in conditions and Events. Not
 //! supported: dynamic resource allocation, Pod groups, extenders, custom profiles.
 //!
@@ -25,6 +25,7 @@ use crate::scheduler::hints::Event;
 use crate::scheduler::pod::Owner;
 use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::{Effect, State};
+use crate::settings::Parts;
 use crate::shared::labels::Selector;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
@@ -96,6 +97,11 @@ struct Handler {
 }
 
 // === impl Scheduler ===
+
+/// Adds the scheduler to a manager.
+pub(crate) fn add(manager: Manager, parts: Parts<'_>) -> Manager {
+    Scheduler::add(manager, parts.client, parts.settings.clock)
+}
 
 impl Scheduler {
     /// The user that the client given to [`Scheduler::add`] must act as.

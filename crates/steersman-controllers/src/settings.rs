@@ -20,7 +20,7 @@ pub struct Settings {
 
 /// The parts that a loop is built from.
 pub struct Parts<'a> {
-    /// A client with the service account of the loop, for everything but informers.
+    /// A client that acts as the loop's user, for everything but informers.
     pub client: Client,
     /// The settings of the cluster.
     pub settings: &'a Settings,

@@ -5,19 +5,20 @@ use kube::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steersman::{InformerFactory, Manager, ManagerError};
-use steersman_controllers::kubelet::{Agent, Identity, Simulation};
-use steersman_controllers::{ControlLoop, Parts, Settings};
+use steersman_controllers::kubelet::{Agent, Simulation};
+use steersman_controllers::{Activation, ControlLoop, Identity, Parts, Settings};
 use steersman_server::user::User;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The namespace of the loops' service accounts.
-const NAMESPACE: &str = "kube-system";
 /// A certificate in place of the cluster's authority: nobody connects to a control plane without a socket.
 const ROOT_CA: &str = include_str!("root_ca.pem");
 
-/// The `User-Agent` of the loops, from which the field manager of their writes is derived.
+/// The `User-Agent` of the loops' informers.
 const LOOPS: &str = "kube-controller-manager";
+
+/// The loop that binds Pods to nodes.
+const SCHEDULER: &str = "scheduler";
 
 /// The name of the simulation in errors.
 const NODES: &str = "simulated nodes";
@@ -46,7 +47,8 @@ impl Loops {
 
     /// All loops that `steersman up` runs by default.
     pub fn all() -> Loops {
-        let names = ControlLoop::ALL.iter().filter(|one| one.is_default).map(|one| one.name).collect();
+        let names =
+            ControlLoop::ALL.iter().filter(|one| one.activation == Activation::Always).map(|one| one.name).collect();
         Loops { names, n_nodes: 0 }
     }
 
@@ -79,6 +81,9 @@ impl Loops {
     /// set the same for all Pods, or Nodes, that they select.
     pub fn nodes(mut self, n_nodes: usize) -> Loops {
         self.n_nodes = n_nodes;
+        if self.has_nodes() {
+            self.names.insert(SCHEDULER);
+        }
         self
     }
 }
@@ -113,20 +118,23 @@ impl Running {
         if options.loops == Loops::none() {
             return running;
         }
+        let client_as = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
         let settings = Arc::new(Settings::new().clock(options.clock).root_ca(ROOT_CA.to_owned()));
-        let informers = InformerFactory::new(client_of(User::authenticated(ControlLoop::READER, []), LOOPS));
+        let informers = InformerFactory::new(client_as(Identity {
+            user: ControlLoop::READER.to_owned(),
+            groups: Vec::new(),
+            agent: LOOPS,
+        }));
         for one in ControlLoop::ALL.iter().filter(|one| options.loops.names.contains(one.name)) {
             let manager = Manager::with_informers(informers.clone());
-            let client = client_of(User::service_account(NAMESPACE, one.account), LOOPS);
+            let client = client_as(one.identity());
             let (settings, stopped) = (Arc::clone(&settings), running.stop.clone().cancelled_owned());
             running.tasks.spawn(async move {
                 (one.name, one.run(manager, Parts { client, settings: &settings }, stopped).await)
             });
         }
         if options.loops.n_nodes > 0 {
-            let as_identity =
-                move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
-            let simulation = Simulation::new(options.loops.n_nodes, Arc::new(as_identity));
+            let simulation = Simulation::new(options.loops.n_nodes, Arc::new(client_as));
             let simulation = simulation.clock(options.clock).agent(agent.clone());
             let manager = simulation.add_to(Manager::with_informers(informers));
             let stopped = running.stop.clone().cancelled_owned();

@@ -48,8 +48,8 @@ pub(crate) struct AuthenticationOptions {
     /// Make the tokens that kubelets request for pods valid for a year, for programs that read their token only once.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub(crate) service_account_extend_token_expiration: bool,
-    /// Accept the tokens of Secrets of the type bootstrap.kubernetes.io/token in kube-system, with which new nodes
-    /// join.
+    /// Let nodes join: accept the tokens of Secrets of the type bootstrap.kubernetes.io/token in kube-system, and run the
+    /// scheduler and the controllers that nodes need. `steersman node token` makes a token.
     #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub(crate) enable_bootstrap_token_auth: bool,
     /// The URL of an OIDC issuer whose tokens are accepted, as it stands in the tokens.

@@ -14,7 +14,8 @@ pub(crate) struct KubeletOptions {
     /// The key of that certificate.
     #[arg(long, value_name = "PEM", requires = "kubelet_client_certificate")]
     pub(crate) kubelet_client_key: Option<PathBuf>,
-    /// The CA of the kubelets' own certificates. Without it these are not verified.
+    /// The CA of the kubelets' own certificates. Without it these are verified by the CA of this server if nodes may join with
+    /// --enable-bootstrap-token-auth, and not at all otherwise.
     #[arg(long, value_name = "PEM")]
     pub(crate) kubelet_certificate_authority: Option<PathBuf>,
     /// The types of addresses at which a node is called, the most preferred one first.
@@ -28,5 +29,6 @@ pub(crate) struct KubeletOptions {
     pub(crate) kubelet_port: u16,
 }
 
-/// The types of addresses in upstream's order of preference.
-const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+/// The types of addresses in the order of preference. kube-apiserver alone begins with names, which often do not resolve; kubeadm
+/// has it begin with addresses too.
+const ADDRESS_TYPES: [&str; 5] = ["InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname"];

@@ -5,7 +5,7 @@ use crate::args::UpOptions;
 use crate::plane::Plan;
 use crate::plane::cloud::Choice;
 use crate::plane::controllers::{Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running};
-use crate::plane::nodes::Nodes;
+use crate::plane::nodes::{Joining, Nodes};
 use crate::process::signals::Signals;
 use std::sync::Arc;
 use steersman_controllers::Settings;
@@ -14,7 +14,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Runs until a signal arrives. A second signal ends the process at once.
 pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
-    let controllers = Controllers::parse(&options.controllers, role)?;
+    let joining =
+        if options.server.authentication.enable_bootstrap_token_auth { Joining::Allowed } else { Joining::Refused };
+    let nodes = Nodes::new(options.simulate_nodes, joining);
+    let controllers = Controllers::parse(&options.controllers, role, &nodes)?;
     let choice = if controllers.has(NETWORK) {
         Some(Choice::new(&options.cloud)?)
     } else {
@@ -22,7 +25,6 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
         None
     };
     let in_memory = options.server.in_memory;
-    let nodes = Nodes::new(options.simulate_nodes);
     let metrics_address = options.server.metrics_address;
     let mut signals = Signals::new()?;
     let plan = Plan::new(options.server, &controllers, &nodes)?;

@@ -8,14 +8,14 @@ use crate::Failure;
 use crate::plane::Plane;
 use crate::plane::controllers::lineup::Lineup;
 use crate::plane::controllers::tasks::Tasks;
-use crate::plane::nodes::Nodes;
+use crate::plane::nodes::{Joining, Nodes};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use steersman::Manager;
 use steersman::health::{Endpoints, Health};
 use steersman::metrics::Metrics;
-use steersman_controllers::{ControlLoop, Settings};
+use steersman_controllers::{Activation, ControlLoop, Settings};
 use steersman_neutron::Cloud;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +40,9 @@ pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 /// The name of the loop that maintains the status of ValidatingAdmissionPolicies. It runs in the server, which has the
 /// schemas.
 pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
+
+/// The loop that binds Pods to nodes.
+const SCHEDULER: &str = "scheduler";
 
 /// Controllers of kube-controller-manager that do not exist here, by their current and old names. A flag may exclude
 /// them, because that changes nothing.
@@ -99,21 +102,25 @@ pub(crate) struct Running {
 }
 
 impl Controllers {
-    /// Parses `a,b,-c`; `*` stands for all that the role offers and that run by default, and the last word on a
-    /// controller counts.
+    /// Parses `a,b,-c`; `*` stands for all that the role offers and that run by default where there may be such nodes,
+    /// and the last word on a controller counts. Simulated nodes come with the scheduler unless it is excluded by name.
     ///
     /// # Errors
     /// When a name is not that of a controller, or the list is empty: a server without controllers is requested with
     /// `-*`.
-    pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
+    pub(crate) fn parse(words: &[String], role: Role, nodes: &Nodes) -> Result<Controllers, Failure> {
         if !words.is_empty() && words.iter().all(|word| word.trim().is_empty()) {
             return Err(Failure::Refused(
                 "--controllers is empty: name the controllers to run, or say * for all of them or -* for none"
                     .to_owned(),
             ));
         }
-        let all =
-            Controllers { wanted: offered(role).filter(|(_, is_default)| *is_default).map(|(name, _)| name).collect() };
+        let is_default = |activation: &Activation| match activation {
+            Activation::Always => true,
+            Activation::WhereNodesJoin => nodes.joining == Joining::Allowed,
+        };
+        let defaults = offered(role).filter(|(_, activation)| is_default(activation));
+        let all = Controllers { wanted: defaults.map(|(name, _)| name).collect() };
         // If the list only excludes controllers, all others are included.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
         let mut controllers = if is_rest { all.clone() } else { Controllers::default() };
@@ -143,6 +150,10 @@ impl Controllers {
                 }
             };
         }
+        let is_scheduler = |word: &String| our_name(word.trim().trim_start_matches('-')) == SCHEDULER;
+        if nodes.count > 0 && !words.iter().any(is_scheduler) {
+            controllers.wanted.insert(SCHEDULER);
+        }
         Ok(controllers)
     }
 
@@ -171,11 +182,12 @@ fn our_name(name: &str) -> &str {
     short.filter(|short| [SERVICE_ACCOUNT_TOKEN, POLICY_STATUS].contains(short)).unwrap_or(name)
 }
 
-/// The controllers that a role offers, and whether they run by default.
-fn offered(role: Role) -> impl Iterator<Item = (&'static str, bool)> {
-    let loops = ControlLoop::ALL.iter().map(|one| (one.name, one.is_default));
+/// The controllers that a role offers, and where they run by default.
+fn offered(role: Role) -> impl Iterator<Item = (&'static str, Activation)> {
+    let loops = ControlLoop::ALL.iter().map(|one| (one.name, one.activation));
     let network = (role == Role::Up).then_some(NETWORK);
-    loops.chain(network.into_iter().chain([SERVICE_ACCOUNT_TOKEN, POLICY_STATUS]).map(|name| (name, true)))
+    let others = network.into_iter().chain([SERVICE_ACCOUNT_TOKEN, POLICY_STATUS]);
+    loops.chain(others.map(|name| (name, Activation::Always)))
 }
 
 impl Monitoring {
@@ -259,11 +271,16 @@ impl Running {
 mod tests {
     use super::*;
 
+    /// No nodes.
+    fn alone() -> Nodes {
+        Nodes::new(0, Joining::Refused)
+    }
+
     /// Checks which of three known controllers `words` enable.
     #[track_caller]
     fn check(role: Role, words: &[&str], want: Option<&[&str]>) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let names = Controllers::parse(&words, role).ok().map(|controllers| controllers.names());
+        let names = Controllers::parse(&words, role, &alone()).ok().map(|controllers| controllers.names());
         let known = |names: Vec<&'static str>| -> Vec<&'static str> {
             names.into_iter().filter(|name| ["namespace", NETWORK, SERVICE_ACCOUNT_TOKEN].contains(name)).collect()
         };
@@ -302,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_refused_in_words_that_say_what_to_write() {
-        let refused = Controllers::parse(&[String::new()], Role::Server).unwrap_err();
+        let refused = Controllers::parse(&[String::new()], Role::Server, &alone()).unwrap_err();
         assert!(matches!(&refused, Failure::Refused(sentence) if sentence.contains("-* for none")), "{refused:?}");
     }
 
@@ -310,7 +327,7 @@ mod tests {
     fn accounts_are_asked_for_where_they_are_made() {
         let plugins = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            Controllers::parse(&words, Role::Server).unwrap().plugins()
+            Controllers::parse(&words, Role::Server, &alone()).unwrap().plugins()
         };
         assert!(plugins(&["*"]).contains(&"ServiceAccount"));
         assert_eq!(plugins(&["namespace"]), [""; 0]);
@@ -322,10 +339,24 @@ mod tests {
 
     #[test]
     fn every_loop_is_offered_once_and_all_that_are_default_run_without_a_word() {
-        let all = Controllers::parse(&["*".to_owned()], Role::Server).unwrap();
-        for one in ControlLoop::ALL {
-            assert_eq!(all.has(one.name), one.is_default, "{}", one.name);
-            assert_eq!(offered(Role::Up).filter(|(name, _)| *name == one.name).count(), 1, "{}", one.name);
+        for joining in [Joining::Refused, Joining::Allowed] {
+            let all = Controllers::parse(&["*".to_owned()], Role::Server, &Nodes::new(0, joining)).unwrap();
+            for one in ControlLoop::ALL {
+                let is_default = one.activation == Activation::Always || joining == Joining::Allowed;
+                assert_eq!(all.has(one.name), is_default, "{}, {joining:?}", one.name);
+                assert_eq!(offered(Role::Up).filter(|(name, _)| *name == one.name).count(), 1, "{}", one.name);
+            }
         }
+    }
+
+    #[test]
+    fn simulated_nodes_come_with_the_scheduler_unless_it_is_excluded() {
+        let has_scheduler = |words: &[&str], count| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Controllers::parse(&words, Role::Up, &Nodes::new(count, Joining::Refused)).unwrap().has(SCHEDULER)
+        };
+        assert!(has_scheduler(&["*"], 1) && has_scheduler(&["deployment"], 1) && has_scheduler(&["-*"], 1));
+        assert!(!has_scheduler(&["*", "-scheduler"], 1) && !has_scheduler(&["-kube-scheduler"], 1));
+        assert!(!has_scheduler(&["*"], 0) && has_scheduler(&["*", "scheduler"], 0));
     }
 }

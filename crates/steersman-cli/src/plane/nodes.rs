@@ -13,8 +13,17 @@ use steersman_server::{Agents, NodeUsage, PodUsage, ResourceMetrics};
 /// The requested nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
+    /// The number of simulated nodes.
     pub(crate) count: usize,
     pub(crate) agent: Agent,
+    pub(crate) joining: Joining,
+}
+
+/// Whether kubelets may join the cluster with a bootstrap token.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Joining {
+    Refused,
+    Allowed,
 }
 
 /// The agents of simulated nodes, for the server.
@@ -22,8 +31,8 @@ pub(crate) struct Nodes {
 pub(crate) struct Simulated(pub(crate) Agent);
 
 impl Nodes {
-    pub(crate) fn new(count: u32) -> Nodes {
-        Nodes { count: usize::try_from(count).unwrap_or(usize::MAX), agent: Agent::default() }
+    pub(crate) fn new(count: u32, joining: Joining) -> Nodes {
+        Nodes { count: usize::try_from(count).unwrap_or(usize::MAX), agent: Agent::default(), joining }
     }
 
     /// The usage of the nodes and their Pods; `None` if there are no nodes.
@@ -78,15 +87,16 @@ mod tests {
 
     #[test]
     fn nodes_are_refused_where_nobody_allows_them_anything() {
-        let check = |count, modes: Vec<Mode>| Nodes::new(count).check(&Authorization::Modes(modes)).is_ok();
+        let check =
+            |count, modes: Vec<Mode>| Nodes::new(count, Joining::Refused).check(&Authorization::Modes(modes)).is_ok();
         assert!(check(0, vec![Mode::Rbac]) && check(1, vec![Mode::Rbac, Mode::AlwaysAllow]));
         assert!(!check(1, vec![Mode::Rbac]) && !check(1, vec![Mode::AlwaysDeny]));
-        assert!(Nodes::new(1).check(&Authorization::default()).is_ok());
+        assert!(Nodes::new(1, Joining::Refused).check(&Authorization::default()).is_ok());
     }
 
     #[test]
     fn nodes_are_named_from_the_first_to_the_last() {
-        let described = |count| Nodes::new(count).described();
+        let described = |count| Nodes::new(count, Joining::Refused).described();
         assert_eq!(described(0), None);
         assert_eq!(described(1).as_deref(), Some("node-1 (simulated)"));
         assert_eq!(described(10).as_deref(), Some("node-1 to node-10 (simulated)"));

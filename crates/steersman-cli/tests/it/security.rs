@@ -4,5 +4,6 @@ pub(crate) mod authorization;
 pub(crate) mod certificates;
 pub(crate) mod hostile;
 pub(crate) mod identity;
+pub(crate) mod joining;
 pub(crate) mod oidc;
 pub(crate) mod refusals;

@@ -60,13 +60,17 @@ impl Agent {
         measurements::of_node(&node, usages, now)
     }
 
-    /// The answer of a node's agent to a request of the kubelet API, such as `/containerLogs/default/web/nginx`. `None`
-    /// if the node is away or not simulated.
+    /// The answer of a node's agent to a request of the kubelet API, such as `/containerLogs/default/web/nginx`. For a node
+    /// that is away it is the failure to reach it. `None` if the node is not simulated.
     pub fn answer(&self, node: &str, request: &Request<()>) -> Option<Response<Bytes>> {
         let caches = self.caches.read().clone()?;
-        caches.heard_of(node)?;
+        if caches.simulated(node)?.1 == Presence::Away {
+            let why = "the node is simulated, and an annotation or a Stage says that it is away";
+            let why = format!("error dialing backend: {node} does not answer: {why}");
+            return Some(text(500, why));
+        }
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-        let (code, text) = match path[..] {
+        let (code, said) = match path[..] {
             ["containerLogs", namespace, name, container] => {
                 let pod = caches.pod(namespace, name);
                 let options = logs::Options::parse(request.uri().query().unwrap_or_default());
@@ -78,11 +82,22 @@ impl Agent {
             ["portForward", _, name] => (400, format!("nothing listens in pod {name}: the node {node} is simulated")),
             _ => (404, "404 page not found".to_owned()),
         };
-        let mut response = Response::new(Bytes::from(text));
-        *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-        response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain"));
-        Some(response)
+        Some(text(code, said))
     }
+}
+
+/// Whether a simulated node answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Presence {
+    Here,
+    Away,
+}
+
+fn text(code: u16, text: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(text));
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain"));
+    response
 }
 
 impl Caches {
@@ -91,10 +106,16 @@ impl Caches {
         self.written.or(&key, || self.pods.get(&key).ok())
     }
 
+    /// A node that is simulated.
+    fn simulated(&self, name: &str) -> Option<(Arc<Node>, Presence)> {
+        let node = self.nodes.get(&ObjectKey::cluster(name)).ok().filter(|node| node::is_simulated(node))?;
+        let presence = if self.observed.is_away(&node) { Presence::Away } else { Presence::Here };
+        Some((node, presence))
+    }
+
     /// A node that is simulated, and not away.
     fn heard_of(&self, name: &str) -> Option<Arc<Node>> {
-        let node = self.nodes.get(&ObjectKey::cluster(name)).ok()?;
-        (node::is_simulated(&node) && !self.observed.is_away(&node)).then_some(node)
+        self.simulated(name).filter(|(_, presence)| *presence == Presence::Here).map(|(node, _)| node)
     }
 
     /// The usage of each running container of a Pod; init containers come last.

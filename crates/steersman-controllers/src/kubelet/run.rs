@@ -9,6 +9,7 @@ mod pods;
 mod state;
 mod writes;
 
+use crate::identity::Identity;
 use crate::kubelet::agent::Caches;
 use crate::kubelet::node::addresses::Addresses;
 use crate::kubelet::outbox::Outbox;
@@ -21,7 +22,7 @@ use crate::kubelet::run::state::{Answer, NodeWork, Run, Timer};
 use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unmanaged_pods::UnmanagedPods;
 use crate::kubelet::written::Written;
-use crate::kubelet::{Agent, Identity, Simulation, node};
+use crate::kubelet::{Agent, Simulation, node};
 use crate::shared::refusal;
 use futures::StreamExt;
 use hashbrown::HashMap;

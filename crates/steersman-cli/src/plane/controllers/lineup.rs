@@ -9,19 +9,19 @@ use std::time::Duration;
 use steersman::election::Leadership;
 use steersman::wait::{await_condition, conditions::is_crd_established};
 use steersman::{InformerFactory, Manager, ObjectKey};
-use steersman_controllers::kubelet::{Identity, Simulation};
-use steersman_controllers::{ControlLoop, Parts, Settings};
+use steersman_controllers::kubelet::Simulation;
+use steersman_controllers::{ControlLoop, Identity, Parts, Settings};
 use steersman_neutron::Cloud;
 use steersman_server::user::User;
 use tokio_util::sync::CancellationToken;
 
-/// The field manager of the fields that loops write.
+/// The `User-Agent` of the loops' informers.
 const LOOPS: &str = "kube-controller-manager";
 /// The definition of Networks. The Network controller begins when it is established.
 const NETWORKS: &str = "networks.samplecrd.k8s.io";
 /// How long one wait for the definition lasts. After each, a line is logged at the level debug.
 const DEFINITION_WAIT: Duration = Duration::from_secs(600);
-/// The name of the simulation of nodes, which includes the scheduler.
+/// The name of the simulation of nodes.
 const NODES: &str = "simulated-nodes";
 
 /// The requested controllers with all that they need, to be started as often as this server is elected.
@@ -61,20 +61,20 @@ impl Lineup {
                 None => manager,
             }
         };
+        let client_of = Arc::clone(&self.client_of);
+        let client_as = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
         // All loops share one watch of each kind.
         let informers = InformerFactory::new(self.reader());
         for one in ControlLoop::ALL.iter().filter(|one| self.wanted.has(one.name)) {
             let manager = prepared(one.name, Manager::with_informers(informers.clone()));
-            let client = (self.client_of)(User::service_account("kube-system", one.account), LOOPS);
+            let client = client_as(one.identity());
             let (settings, stopped) = (Arc::clone(&self.settings), stop.clone().cancelled_owned());
             tasks.spawn(one.name, async move {
                 Ok(one.run(manager, Parts { client, settings: &settings }, stopped).await?)
             });
         }
         if self.nodes.count > 0 {
-            let client_of = Arc::clone(&self.client_of);
-            let client_of = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
-            let simulation = Simulation::new(self.nodes.count, Arc::new(client_of)).agent(self.nodes.agent.clone());
+            let simulation = Simulation::new(self.nodes.count, Arc::new(client_as)).agent(self.nodes.agent.clone());
             let manager = simulation.add_to(prepared(NODES, Manager::with_informers(informers)));
             let stopped = stop.clone().cancelled_owned();
             tasks.spawn(NODES, async move { Ok(manager.run(stopped).await?) });

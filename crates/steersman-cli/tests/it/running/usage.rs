@@ -56,6 +56,7 @@ fn wrong_flags_are_named() {
     check_refused(&["up", "--neutron-auth", "magic"], &["--neutron-auth", "magic"]);
     check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
+    check_refused(&["node", "token", "--dir", "etc; rm"], &["--dir", "want an absolute path"]);
     check_refused(&["sail"], &["sail", "see steersman --help"]);
     check_refused(
         &[],

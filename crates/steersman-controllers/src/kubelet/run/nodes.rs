@@ -1,5 +1,6 @@
 //! Simulated nodes: their registration, their Leases and statuses, their resources, and their end.
 
+use crate::identity::Identity;
 use crate::kubelet::node::addresses::PodAddresses;
 use crate::kubelet::node::images::Images;
 use crate::kubelet::node::resources::{self, Used};
@@ -7,7 +8,7 @@ use crate::kubelet::pod::event::{Now, PodEvent};
 use crate::kubelet::requests;
 use crate::kubelet::run::state::{Answer, NodeEntry, NodeWork, PodEntry, Run, Timer, version};
 use crate::kubelet::stage::seed::seed;
-use crate::kubelet::{Identity, Simulation, node};
+use crate::kubelet::{Simulation, node};
 use hashbrown::HashSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use kube::Resource;

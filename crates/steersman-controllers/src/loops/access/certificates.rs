@@ -3,12 +3,14 @@
 //! Follows kube-controller-manager's signing controllers for `kubernetes.io/kube-apiserver-client`,
 //! `kubernetes.io/kube-apiserver-client-kubelet` and `kubernetes.io/kubelet-serving`. A request that breaks the rules
 //! of its signer gets the condition `Failed`. `kubernetes.io/legacy-unknown` is not signed. The loops beside it approve
-//! the requests of kubelets (`approver`) and delete obsolete requests (`cleaner`).
+//! the requests of kubelets (`approver` for client certificates, `serving_approver`) and delete obsolete requests
+//! (`cleaner`).
 
 pub(crate) mod approver;
 mod authority;
 pub(crate) mod cleaner;
 mod der;
+pub(crate) mod serving_approver;
 mod signer;
 
 pub use crate::loops::access::certificates::authority::{Authority, AuthorityError};

@@ -125,7 +125,7 @@ async fn service(state: &State, port: u16) -> Result<(), Failure> {
     let services = GroupResource::new("", "services");
     let key = ObjectKey::namespaced("default", NAME);
     // The first address of the range, unless it is taken.
-    let first = state.services.first_address();
+    let first = state.services.server_address();
     let family = first.map_or(Family::V4, Family::of).name();
     let first = first.map(|address| address.to_string()).unwrap_or_default();
     let service = json!({

@@ -24,7 +24,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections to one kubelet. Their number is that of nodes at most.
 const IDLE_TO_KUBELET_MAX: usize = 4;
 /// The types of a node's addresses, in the order of preference.
-const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+const ADDRESS_TYPES: [&str; 5] = ["InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname"];
 
 /// How kubelets are called.
 #[derive(Clone, Debug)]

@@ -242,8 +242,8 @@ async fn the_roles_of_the_system_are_there_from_the_start_and_mended_at_the_next
     let server = serve(&store, Authorization::default()).await;
     let admin = Http(server.service_as(User::master("admin")));
     let list = admin.get(&path("clusterroles")).await.ok();
-    // As many as in Kubernetes, and two for users who act on simulated nodes.
-    assert_eq!(list["items"].as_array().unwrap().len(), 69 + 2);
+    // As many as in Kubernetes, two for users who act on simulated nodes, and that of the approver of kubelets.
+    assert_eq!(list["items"].as_array().unwrap().len(), 69 + 3);
     let revision = list["metadata"]["resourceVersion"].clone();
     let rules = admin.get(&format!("{}/admin", path("clusterroles"))).await.ok()["rules"].clone();
     assert!(rules.as_array().unwrap().len() > 20, "{rules}");

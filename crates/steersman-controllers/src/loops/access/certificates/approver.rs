@@ -66,19 +66,28 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
         if !is_allowed(&cx.client, &request.spec, rule).await? {
             continue;
         }
-        let approved = approved(&request, rule);
-        let api = Api::<CertificateSigningRequest>::all(cx.client.clone());
-        return match api.replace_subresource("approval", key.name(), &PostParams::default(), &approved).await {
-            Ok(_) => Ok(Action::AwaitChange),
-            Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
-            Err(error) => Err(Refused::to("approve the request")(error).into()),
-        };
+        return Ok(approve(&cx.client, &request, rule.message).await?);
     }
     Ok(if rules.is_empty() { Action::AwaitChange } else { Action::Requeue })
 }
 
+/// Approves a request. If it has changed meanwhile, that change is reconciled.
+pub(super) async fn approve(
+    client: &Client,
+    request: &CertificateSigningRequest,
+    message: &str,
+) -> Result<Action, Refused> {
+    let api = Api::<CertificateSigningRequest>::all(client.clone());
+    let name = request.metadata.name.as_deref().unwrap_or_default();
+    match api.replace_subresource("approval", name, &PostParams::default(), &approved(request, message)).await {
+        Ok(_) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
+        Err(error) => Err(Refused::to("approve the request")(error)),
+    }
+}
+
 /// Whether a request has neither been approved or denied nor issued.
-fn is_open(request: &CertificateSigningRequest) -> bool {
+pub(super) fn is_open(request: &CertificateSigningRequest) -> bool {
     let Some(status) = &request.status else { return true };
     let is_issued = status.certificate.as_ref().is_some_and(|certificate| !certificate.0.is_empty());
     let mut conditions = status.conditions.iter().flatten();
@@ -123,13 +132,13 @@ async fn is_allowed(client: &Client, spec: &CertificateSigningRequestSpec, rule:
     Ok(review.status.is_some_and(|status| status.allowed))
 }
 
-fn approved(request: &CertificateSigningRequest, rule: &Rule) -> CertificateSigningRequest {
+fn approved(request: &CertificateSigningRequest, message: &str) -> CertificateSigningRequest {
     let mut request = request.clone();
     let condition = CertificateSigningRequestCondition {
         type_: APPROVED.to_owned(),
         status: "True".to_owned(),
         reason: Some("AutoApproved".to_owned()),
-        message: Some(rule.message.to_owned()),
+        message: Some(message.to_owned()),
         // The server sets the times.
         last_update_time: None,
         last_transition_time: None,

@@ -39,6 +39,13 @@ pub struct Ranges {
     pub node_ports: RangeInclusive<u16>,
 }
 
+impl Ranges {
+    /// The address of the Service `kubernetes`, at which programs in Pods reach the server: the first of the first range.
+    pub fn server_address(&self) -> Option<IpAddr> {
+        self.addresses.first().map(|first| range::address(first, *range::offsets(first).start()))
+    }
+}
+
 /// Allocates addresses and ports.
 #[derive(Debug)]
 pub(crate) struct Allocator {
@@ -268,9 +275,9 @@ impl Allocator {
         &self.ranges.addresses
     }
 
-    /// The first address of the first range.
-    pub(crate) fn first_address(&self) -> Option<IpAddr> {
-        self.ranges.addresses.first().map(|first| range::address(first, *range::offsets(first).start()))
+    /// The address of the Service `kubernetes`.
+    pub(crate) fn server_address(&self) -> Option<IpAddr> {
+        self.ranges.server_address()
     }
 
     /// The range of node ports.
