@@ -7,6 +7,7 @@
 mod bench;
 mod ci;
 mod clients;
+mod cluster;
 mod codegen;
 mod differential;
 mod faults;
@@ -39,6 +40,9 @@ enum Command {
     Bench(bench::Command),
     /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, metadata of packages, deny
     Ci(ci::Options),
+    /// Starts a server and two nodes of real parts (kubelet, containerd, kube-proxy, CoreDNS), and checks Pods, Services and
+    /// failures; needs root
+    Cluster(cluster::Options),
     /// Regenerates the code that is checked into this repository
     Codegen(codegen::Options),
     /// Sends the same generated requests to a real kube-apiserver and to a server of this tree, and reports where the
@@ -80,6 +84,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(bench) => bench::run(&workspace, bench),
         Command::Ci(options) => ci::run(&workspace, options),
+        Command::Cluster(options) => cluster::run(&workspace, options),
         Command::Codegen(options) => codegen::run(&workspace, options),
         Command::Differential(options) => differential::run(&workspace, options),
         Command::Faults(options) => faults::run(&workspace, options),

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 
 use crate::clients;
+use crate::cluster;
 use crate::differential;
 use crate::faults;
 use crate::fuzz;
@@ -27,8 +28,8 @@ const LONG_CASES: &str = "8192";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Many more cases in property tests, more rounds in the others, a minute of each fuzz target, and the slow suites
-    /// of clients
+    /// Many more cases in property tests, more rounds in the others, a minute of each fuzz target, the slow suites of
+    /// clients, and a cluster of real parts
     #[arg(long)]
     long: bool,
     /// Only tests, and walks, whose name contains this
@@ -131,6 +132,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
 
     total += clients::test_named(workspace, &mut report, options.filter.as_deref().unwrap_or_default(), extent)?;
+
+    if options.long && options.filter.is_none() {
+        total += cluster::test_all(workspace, &mut report)?;
+    }
 
     report.print_summary();
     total.failed += report.n_forbidden_skips();

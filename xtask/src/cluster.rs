@@ -1,0 +1,111 @@
+//! `cargo xtask cluster`: a server and two real nodes, and the facts about them that people rely on.
+//!
+//! The parts and the facts are scripts below `tests/cluster`, whose README says what they need. This module builds the
+//! binary, has the parts made, and runs the facts in namespaces that end with it.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::shared::process::{Heard, Running, find_program, now};
+use crate::shared::report::Report;
+use crate::shared::tally::Tally;
+use crate::shared::tools;
+use crate::shared::workspace::{Profile, Workspace};
+
+/// The directory of the scripts, below the root of the workspace.
+const DIRECTORY: &str = "tests/cluster";
+/// The programs that the scripts need on this machine.
+const PROGRAMS: [&str; 8] = ["apt-get", "bash", "cc", "dpkg-deb", "go", "ip", "nsenter", "unshare"];
+/// How long the facts may take.
+const RUN_MAX: Duration = Duration::from_secs(1800);
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Open a shell with kubectl when the facts have been checked; the cluster ends with it
+    #[arg(long)]
+    keep: bool,
+    /// Use a release build of the server
+    #[arg(long)]
+    release: bool,
+    /// Facts to check, by the names of their files below tests/cluster/facts, such as 20-pods; without a name, all
+    facts: Vec<String>,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    let profile = if options.release { Profile::Release } else { Profile::Debug };
+    let total = test(workspace, &mut report, profile, options)?;
+    report.print_summary();
+    println!("{} passed, {} failed", total.passed, total.failed + report.n_forbidden_skips());
+    Ok(report.exit_code())
+}
+
+/// Checks all facts, for `cargo xtask test --long`.
+pub(crate) fn test_all(workspace: &Workspace, report: &mut Report) -> anyhow::Result<Tally> {
+    test(workspace, report, Profile::Tested, &Options { keep: false, release: false, facts: Vec::new() })
+}
+
+fn test(workspace: &Workspace, report: &mut Report, profile: Profile, options: &Options) -> anyhow::Result<Tally> {
+    let mut counted = Tally::default();
+    let parts = workspace.tools().join("cluster");
+    if report.set_up("a cluster of real parts", || prepare(workspace, &parts)).is_some() {
+        let (kubectl, binary) = (tools::kubectl(workspace)?, workspace.build_steersman(profile)?);
+        report.part("cluster", || check(workspace, options, [&binary, &kubectl, &parts], &mut counted));
+    }
+    Ok(counted)
+}
+
+/// Makes the programs and images of the nodes.
+fn prepare(workspace: &Workspace, parts: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(cfg!(all(target_os = "linux", target_arch = "x86_64")), "nodes run on Linux on x86-64 only");
+    for program in PROGRAMS {
+        anyhow::ensure!(find_program(program).is_some(), "{program} is not on PATH");
+    }
+    let who = Command::new("id").arg("-u").output().context("cannot run id")?;
+    anyhow::ensure!(who.stdout.trim_ascii() == b"0", "nodes need root for their networks and containers");
+    let mut command = Command::new("./prepare");
+    command.current_dir(workspace.root.join(DIRECTORY)).env("PARTS", parts).stdin(Stdio::null());
+    let status = command.status().context("cannot run tests/cluster/prepare")?;
+    anyhow::ensure!(status.success(), "the parts of the nodes cannot be made: prepare ended with {status}");
+    Ok(())
+}
+
+/// Starts the cluster and checks the facts.
+fn check(
+    workspace: &Workspace,
+    options: &Options,
+    [binary, kubectl, parts]: [&Path; 3],
+    counted: &mut Tally,
+) -> anyhow::Result<()> {
+    let scratch = workspace.scratch("cluster")?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "./run"]);
+    command.args(options.facts.iter().map(|facts| format!("facts/{facts}")));
+    command.current_dir(workspace.root.join(DIRECTORY));
+    command.env("STEERSMAN", binary).env("KUBECTL", kubectl).env("PARTS", parts).env("SCRATCH", &scratch);
+    if options.keep {
+        command.env("KEEP", "1");
+    }
+    let running = Running::start(&mut command)?;
+    let deadline = now() + RUN_MAX;
+    loop {
+        // A shell is open for as long as its user wants.
+        let patience = if options.keep { Duration::MAX } else { deadline.saturating_duration_since(now()) };
+        match running.listen(patience) {
+            Heard::Line(line) => {
+                println!("{line}");
+                *counted += Tally::from_line(&line).unwrap_or_default();
+            }
+            Heard::End => break,
+            Heard::Nothing => anyhow::bail!("not done after {} s", RUN_MAX.as_secs()),
+        }
+    }
+    let status = running.wait()?;
+    anyhow::ensure!(counted.failed == 0, "{} facts did not hold; logs: {}", counted.failed, scratch.display());
+    anyhow::ensure!(status.success(), "the facts ended with {status}; logs: {}", scratch.display());
+    anyhow::ensure!(counted.passed > 0, "no fact was checked");
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+}
