@@ -3,8 +3,9 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use serde_json::json;
 use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops, User};
 
@@ -82,6 +83,53 @@ async fn a_kubelets_request_is_approved_if_its_requestor_may_make_nodes() {
     plane
         .until(&ObjectKey::cluster("janes"), |request: &CertificateSigningRequest| !conditions(request).is_empty())
         .await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_gets_a_serving_certificate_for_its_own_addresses_only() {
+    let plane = ControlPlane::start_with(Loops::only(["kubelet-serving-approver"])).await;
+    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: a}}").await;
+    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: b}}").await;
+    let report = async |node: &str, addresses: &[&str]| {
+        let addresses: Vec<_> =
+            addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+        let status = Patch::Merge(json!({"status": {"addresses": addresses}}));
+        Api::<Node>::all(plane.client()).patch_status(node, &PatchParams::default(), &status).await.unwrap();
+    };
+    report("b", &["10.0.0.2"]).await;
+    let as_node = plane.client_as(User::authenticated("system:node:a", ["system:nodes".to_owned()]));
+    let as_node = Api::<CertificateSigningRequest>::all(as_node);
+    let ask = async |name: &str, address: &str| {
+        let mut params = rcgen::CertificateParams::new([address.to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:a");
+        let pem = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        let mut request = CertificateSigningRequest::default();
+        request.metadata.name = Some(name.to_owned());
+        request.spec = CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: "kubernetes.io/kubelet-serving".to_owned(),
+            usages: Some(vec!["server auth".to_owned(), "digital signature".to_owned()]),
+            ..CertificateSigningRequestSpec::default()
+        };
+        as_node.create(&PostParams::default(), &request).await.unwrap();
+    };
+    ask("of-another-node", "10.0.0.2").await;
+    ask("of-a-service", "10.96.0.1").await;
+    report("a", &["10.0.0.1", "10.0.0.2", "10.96.0.1"]).await;
+    ask("own", "10.0.0.1").await;
+    let is_approved = |request: &CertificateSigningRequest| {
+        request.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(|all| !all.is_empty())
+    };
+    let approved = plane.until(&ObjectKey::cluster("own"), is_approved).await;
+    assert_eq!(approved.status.unwrap().conditions.unwrap()[0].type_, "Approved");
+    // When the other node has another address, the same loop approves what it did not before.
+    report("b", &["10.0.0.3"]).await;
+    plane.until(&ObjectKey::cluster("of-another-node"), is_approved).await;
+    let of_service = Api::<CertificateSigningRequest>::all(plane.client()).get("of-a-service").await.unwrap();
+    assert!(!is_approved(&of_service), "whoever trusts the CA would take the node for the API server");
     plane.stop().await;
 }
 

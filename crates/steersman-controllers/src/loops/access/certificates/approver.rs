@@ -18,9 +18,6 @@ use kube::{Api, Client};
 use std::time::Duration;
 use steersman::queue::RateLimiter;
 use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::pem::Pem;
-use x509_parser::prelude::FromDer as _;
 
 /// The name of the loop in logs.
 const NAME: &str = "certificatesigningrequest-approving-controller";
@@ -96,16 +93,13 @@ pub(super) fn is_open(request: &CertificateSigningRequest) -> bool {
 
 /// The rules by which a request may be approved, the narrower one first.
 fn rules(spec: &CertificateSigningRequestSpec) -> &'static [Rule] {
-    if Signer::of(&spec.signer_name) != Some(Signer::KubeletClient) {
-        return &[];
+    let requestor = spec.username.as_deref().unwrap_or_default();
+    let is_own = Signer::KubeletClient.read(spec, |request| requestor == signer::common_name(request));
+    match is_own {
+        None => &[],
+        Some(true) => &[SELF, NODE],
+        Some(false) => &[NODE],
     }
-    let Some(block) = Pem::iter_from_buffer(&spec.request.0).next().and_then(Result::ok) else { return &[] };
-    let Ok((_, request)) = X509CertificationRequest::from_der(&block.contents) else { return &[] };
-    if Signer::KubeletClient.fault(&request, spec.usages.as_deref().unwrap_or_default()).is_some() {
-        return &[];
-    }
-    let is_own = spec.username.as_deref().unwrap_or_default() == signer::common_name(&request);
-    if is_own { &[SELF, NODE] } else { &[NODE] }
 }
 
 async fn is_allowed(client: &Client, spec: &CertificateSigningRequestSpec, rule: &Rule) -> Result<bool, Refused> {
@@ -150,23 +144,13 @@ fn approved(request: &CertificateSigningRequest, message: &str) -> CertificateSi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loops::access::certificates::signer::fixture;
     use k8s_openapi::ByteString;
 
     const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-    /// A request of `user` for the certificate of the node `a`.
     fn spec(signer: &str, user: &str, organization: &str) -> CertificateSigningRequestSpec {
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:a");
-        let request = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap();
-        CertificateSigningRequestSpec {
-            request: ByteString(request.pem().unwrap().into_bytes()),
-            signer_name: signer.to_owned(),
-            usages: Some(vec!["client auth".to_owned(), "digital signature".to_owned()]),
-            username: Some(user.to_owned()),
-            ..CertificateSigningRequestSpec::default()
-        }
+        fixture::spec(signer, "client auth", user, organization, &[])
     }
 
     #[test]

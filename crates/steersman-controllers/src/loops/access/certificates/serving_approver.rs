@@ -24,8 +24,6 @@ use steersman::queue::RateLimiter;
 use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::GeneralName;
-use x509_parser::pem::Pem;
-use x509_parser::prelude::FromDer as _;
 
 /// The user that the loop acts as. The bootstrap roles include one for it.
 pub(crate) const USER: &str = "system:steersman:kubelet-serving-approver";
@@ -79,18 +77,14 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
 
 /// The certificate that a kubelet asks for itself. `None` for any other request.
 fn wanted(spec: &CertificateSigningRequestSpec) -> Option<Wanted> {
-    if Signer::of(&spec.signer_name) != Some(Signer::KubeletServing) {
-        return None;
-    }
-    let block = Pem::iter_from_buffer(&spec.request.0).next()?.ok()?;
-    let (_, request) = X509CertificationRequest::from_der(&block.contents).ok()?;
-    if Signer::KubeletServing.fault(&request, spec.usages.as_deref().unwrap_or_default()).is_some() {
-        return None;
-    }
-    let user = signer::common_name(&request);
-    let node = user.strip_prefix("system:node:").filter(|_| spec.username.as_ref() == Some(&user))?.to_owned();
+    Signer::KubeletServing.read(spec, |request| of_kubelet(request, spec.username.as_deref())).flatten()
+}
+
+fn of_kubelet(request: &X509CertificationRequest<'_>, requestor: Option<&str>) -> Option<Wanted> {
+    let user = signer::common_name(request);
+    let node = user.strip_prefix("system:node:").filter(|_| requestor == Some(&user))?.to_owned();
     let mut wanted = Wanted { node, names: BTreeSet::new(), addresses: BTreeSet::new() };
-    for name in &signer::alternative_names(&request)?.general_names {
+    for name in &signer::alternative_names(request)?.general_names {
         match name {
             GeneralName::DNSName(name) if is_name_of(&wanted.node, name) => {
                 wanted.names.insert((*name).to_owned());
@@ -160,30 +154,14 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::ByteString;
+    use crate::loops::access::certificates::signer::fixture;
     use serde_json::json;
 
     const SIGNER: &str = "kubernetes.io/kubelet-serving";
 
     /// A request of `user` for a certificate of the node `a`, for a host name and an address.
     fn spec(user: &str, organization: &str) -> CertificateSigningRequestSpec {
-        spec_of(user, organization, &["a.example", "10.0.0.1"])
-    }
-
-    fn spec_of(user: &str, organization: &str, names: &[&str]) -> CertificateSigningRequestSpec {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = rcgen::CertificateParams::new(names).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:a");
-        let request = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap();
-        CertificateSigningRequestSpec {
-            request: ByteString(request.pem().unwrap().into_bytes()),
-            signer_name: SIGNER.to_owned(),
-            usages: Some(vec!["server auth".to_owned(), "digital signature".to_owned()]),
-            username: Some(user.to_owned()),
-            ..CertificateSigningRequestSpec::default()
-        }
+        fixture::spec(SIGNER, "server auth", user, organization, &["a.example", "10.0.0.1"])
     }
 
     fn node(name: &str, addresses: &[&str]) -> Node {
@@ -210,7 +188,9 @@ mod tests {
 
     #[test]
     fn names_of_others_are_never_asked_for() {
-        let asked = |name: &str| wanted(&spec_of("system:node:a", "system:nodes", &[name])).is_some();
+        let asked = |name: &str| {
+            wanted(&fixture::spec(SIGNER, "server auth", "system:node:a", "system:nodes", &[name])).is_some()
+        };
         for own in ["a", "a.example", "10.0.0.1", "fd00::1"] {
             assert!(asked(own), "{own}");
         }

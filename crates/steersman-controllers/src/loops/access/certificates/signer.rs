@@ -2,10 +2,13 @@
 //!
 //! Follows upstream's `pkg/apis/certificates/helpers.go`.
 
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use std::collections::BTreeSet;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension, SubjectAlternativeName};
+use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer as _;
 
 /// A built-in signer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,6 +47,21 @@ impl Signer {
             "kubernetes.io/kubelet-serving" => Some(Signer::KubeletServing),
             _ => None,
         }
+    }
+
+    /// Reads a request for this signer that obeys its rules. `None` for any other.
+    pub(crate) fn read<T>(
+        self,
+        spec: &CertificateSigningRequestSpec,
+        read: impl FnOnce(&X509CertificationRequest<'_>) -> T,
+    ) -> Option<T> {
+        if Signer::of(&spec.signer_name) != Some(self) {
+            return None;
+        }
+        let block = Pem::iter_from_buffer(&spec.request.0).next()?.ok()?;
+        let (_, request) = X509CertificationRequest::from_der(&block.contents).ok()?;
+        let is_good = self.fault(&request, spec.usages.as_deref().unwrap_or_default()).is_none();
+        is_good.then(|| read(&request))
     }
 
     /// Why this signer refuses a request, with upstream's text.
@@ -166,11 +184,40 @@ fn usages_fault(usages: &[String], purpose: &str) -> Option<String> {
     (!is_good).then(|| format!("usages did not match [{}]", wanted.join(" ")))
 }
 
+/// Makes requests for tests.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
+
+    /// A request of `user` for a certificate of the node `a` with these alternative names.
+    pub(crate) fn spec(
+        signer: &str,
+        usage: &str,
+        user: &str,
+        organization: &str,
+        names: &[&str],
+    ) -> CertificateSigningRequestSpec {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:a");
+        let request = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        CertificateSigningRequestSpec {
+            request: ByteString(request.pem().unwrap().into_bytes()),
+            signer_name: signer.to_owned(),
+            usages: Some(vec![usage.to_owned(), "digital signature".to_owned()]),
+            username: Some(user.to_owned()),
+            ..CertificateSigningRequestSpec::default()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::loops::access::certificates::der;
-    use x509_parser::prelude::FromDer as _;
 
     fn usages(all: &[&str]) -> Vec<String> {
         all.iter().map(|usage| (*usage).to_owned()).collect()
