@@ -18,7 +18,8 @@ use crate::shared::workspace::{Profile, Workspace};
 /// The directory of the scripts, below the root of the workspace.
 const DIRECTORY: &str = "tests/cluster";
 /// The programs that the scripts need on this machine.
-const PROGRAMS: [&str; 8] = ["apt-get", "bash", "cc", "dpkg-deb", "go", "ip", "nsenter", "unshare"];
+const PROGRAMS: [&str; 10] =
+    ["apt-get", "bash", "cc", "dpkg-deb", "go", "ip", "nsenter", "python3", "sysctl", "unshare"];
 /// How long the facts may take.
 const RUN_MAX: Duration = Duration::from_secs(1800);
 
@@ -30,7 +31,8 @@ pub(crate) struct Options {
     /// Use a release build of the server
     #[arg(long)]
     release: bool,
-    /// Facts to check, by the names of their files below tests/cluster/facts, such as 20-pods; without a name, all
+    /// Facts to check, by the names of their files below tests/cluster/facts, such as 20-pods; name those before them too, whose
+    /// objects they use. Without a name, all
     facts: Vec<String>,
 }
 

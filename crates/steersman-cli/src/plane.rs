@@ -29,7 +29,7 @@ use crate::data_dir::renewal::{Renewal, write_kubeconfig};
 use crate::data_dir::shared_ca;
 use crate::plane::controllers::{Controllers, SERVICE_ACCOUNT_TOKEN};
 use crate::plane::encryption::AtRest;
-use crate::plane::nodes::{Joining, Nodes, Simulated};
+use crate::plane::nodes::{Nodes, Simulated};
 use crate::plane::opened::Opened;
 use crate::plane::seen::Seen;
 use crate::process::compute_threads::ComputeThreads;
@@ -45,6 +45,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use steersman_controllers::ControlLoop;
 use steersman_controllers::certificates::Authority;
 use steersman_server::Ranges;
 use steersman_server::admission::Plugins;
@@ -81,6 +82,8 @@ pub(crate) struct Plan {
     runtime_config: RuntimeConfig,
     /// Whether the server fills Secrets with tokens.
     fills_token_secrets: bool,
+    /// Whether kubelets get their serving certificates here, so that they can be verified by the own CA.
+    signs_kubelets: bool,
     options: ServerOptions,
 }
 
@@ -140,6 +143,7 @@ impl Plan {
             kubelet_client,
             runtime_config,
             fills_token_secrets: controllers.has(SERVICE_ACCOUNT_TOKEN),
+            signs_kubelets: controllers.has(ControlLoop::KUBELET_SERVING_APPROVER),
             options,
         })
     }
@@ -188,7 +192,7 @@ impl Plan {
             let own = own.context("the certificate for kubelets cannot be prepared")?;
             kubelet_client.identity = Some(client_certificate::made(&own));
         }
-        if nodes.joining == Joining::Allowed {
+        if self.signs_kubelets {
             kubelet_client.authority.get_or_insert_with(|| pki.ca.clone().into_bytes());
         }
         let (given_ca, headers) = (proxies.as_deref(), authentication.request_header.as_ref());

@@ -138,7 +138,7 @@ impl ControlLoop {
         ControlLoop::new("resourcequota", "resourcequota-controller", crate::loops::cleanup::resource_quota::add),
         ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::loops::access::root_ca::add)
             .alias("root-ca-cert-publisher"),
-        ControlLoop::of_user("scheduler", (Scheduler::USER, Scheduler::AGENT), crate::scheduler::add)
+        ControlLoop::of_user(ControlLoop::SCHEDULER, (Scheduler::USER, Scheduler::AGENT), crate::scheduler::add)
             .where_nodes_join()
             .upstream("kube-scheduler"),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::loops::network::service_cidr::add),
@@ -164,6 +164,17 @@ impl ControlLoop {
 
     /// The user of the client for the shared informers of all loops.
     pub const READER: &str = "system:kube-controller-manager";
+
+    /// The loop that binds Pods to nodes.
+    pub const SCHEDULER: &str = "scheduler";
+
+    /// The loop that approves the serving certificates of kubelets.
+    pub const KUBELET_SERVING_APPROVER: &str = serving_approver::NAME;
+
+    /// The user that the client for the shared informers must act as.
+    pub fn reader() -> Identity {
+        Identity::user(ControlLoop::READER, "kube-controller-manager")
+    }
 
     const fn new(name: &'static str, account: &'static str, add: Add) -> ControlLoop {
         let (activation, writer) = (Activation::Always, Writer::Account(account));

@@ -4,9 +4,11 @@ use crate::definitions::Definitions;
 use crate::{Layout, stored_kinds};
 use bytes::Bytes;
 use memchr::memmem;
-use serde::Deserialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steersman_kinds::catalog::{Resource, Version};
@@ -99,6 +101,57 @@ struct TypeMeta<'a> {
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
+}
+
+/// A JSON of which a tree could be made, without the tree.
+struct Readable;
+
+impl<'de> Deserialize<'de> for Readable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Readable, D::Error> {
+        deserializer.deserialize_any(Readable)
+    }
+}
+
+impl<'de> Visitor<'de> for Readable {
+    type Value = Readable;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Readable, A::Error> {
+        while map.next_entry::<Readable, Readable>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Readable, A::Error> {
+        while list.next_element::<Readable>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Readable, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Readable, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Readable, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Readable, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Readable, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Readable, E> {
+        Ok(self)
+    }
 }
 
 /// The form of a value that was read.
@@ -301,8 +354,8 @@ fn unchanged(stored: &Bytes) -> Option<Draft> {
     if memmem::find(stored, b"\"resourceVersion\"").is_some() || memmem::find(stored, b"\\u").is_some() {
         return None;
     }
-    // The parser does not look into texts that it passes over.
-    std::str::from_utf8(stored).ok()?;
+    // The way through a tree refuses all others: a parser that passes over values looks neither into texts nor at depth and numbers.
+    serde_json::from_slice::<Readable>(stored).ok()?;
     Draft::read(stored.slice(..stored.trim_ascii_end().len())).ok()
 }
 

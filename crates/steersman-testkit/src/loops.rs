@@ -14,12 +14,6 @@ use tokio_util::sync::CancellationToken;
 /// A certificate in place of the cluster's authority: nobody connects to a control plane without a socket.
 const ROOT_CA: &str = include_str!("root_ca.pem");
 
-/// The `User-Agent` of the loops' informers.
-const LOOPS: &str = "kube-controller-manager";
-
-/// The loop that binds Pods to nodes.
-const SCHEDULER: &str = "scheduler";
-
 /// The name of the simulation in errors.
 const NODES: &str = "simulated nodes";
 
@@ -82,7 +76,7 @@ impl Loops {
     pub fn nodes(mut self, n_nodes: usize) -> Loops {
         self.n_nodes = n_nodes;
         if self.has_nodes() {
-            self.names.insert(SCHEDULER);
+            self.names.insert(ControlLoop::SCHEDULER);
         }
         self
     }
@@ -120,11 +114,7 @@ impl Running {
         }
         let client_as = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
         let settings = Arc::new(Settings::new().clock(options.clock).root_ca(ROOT_CA.to_owned()));
-        let informers = InformerFactory::new(client_as(Identity {
-            user: ControlLoop::READER.to_owned(),
-            groups: Vec::new(),
-            agent: LOOPS,
-        }));
+        let informers = InformerFactory::new(client_as(ControlLoop::reader()));
         for one in ControlLoop::ALL.iter().filter(|one| options.loops.names.contains(one.name)) {
             let manager = Manager::with_informers(informers.clone());
             let client = client_as(one.identity());

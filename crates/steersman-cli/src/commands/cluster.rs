@@ -1,6 +1,8 @@
 //! The cluster that a command connects to as its user.
 
 use crate::Failure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::path::Path;
@@ -19,4 +21,18 @@ pub(crate) async fn find(kubeconfig: Option<&Path>) -> Result<Config, Failure> {
             Failure::Refused(format!("no API server is configured: pass --kubeconfig or set KUBECONFIG ({why})"))
         }),
     }
+}
+
+/// The CA of the API server, in PEM; empty if the kubeconfig names none.
+pub(crate) fn ca(config: &Config) -> String {
+    let mut pem = String::new();
+    for der in config.root_cert.iter().flatten() {
+        pem.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in STANDARD.encode(der).as_bytes().chunks(64) {
+            pem.push_str(&String::from_utf8_lossy(line));
+            pem.push('\n');
+        }
+        pem.push_str("-----END CERTIFICATE-----\n");
+    }
+    pem
 }

@@ -16,10 +16,12 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::ListParams;
 use kube::{Api, Client, Config};
+use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
 /// The place of the DNS server's address among those of Services, as kubeadm gives it.
@@ -32,6 +34,8 @@ pub(crate) struct ClusterFacts {
     server: String,
     /// The CA of the API server, in PEM.
     ca: String,
+    /// The CA of the API server's clients, of which the server is one towards kubelets, in PEM.
+    client_ca: String,
     /// The addresses of Services, such as `10.96.0.0/16`.
     services: ipnet::IpNet,
     /// The version of the API server, such as `v1.36.3`.
@@ -59,7 +63,7 @@ async fn facts(client: &Client, config: &Config, server: Option<String>) -> Resu
     let refused = |what: &'static str| {
         move |error: kube::Error| Failure::Refused(format!("{what} cannot be read: {}", crate::chain(&error)))
     };
-    let ca = config.root_cert.as_deref().unwrap_or_default();
+    let ca = cluster::ca(config);
     if ca.is_empty() {
         return Err(Failure::Refused(
             "the kubeconfig names no CA of the API server, which nodes need to trust it".to_owned(),
@@ -67,25 +71,28 @@ async fn facts(client: &Client, config: &Config, server: Option<String>) -> Resu
     }
     let server = match server {
         Some(server) => server,
-        None => reachable(client, &config.cluster_url.to_string()).await?,
+        None => reachable(client, &config.cluster_url).await?,
     };
-    let server = server.trim_end_matches('/').to_owned();
     let ranges = Api::<ServiceCIDR>::all(client.clone()).get("kubernetes").await;
     let ranges = ranges.map_err(refused("the ServiceCIDR kubernetes"))?;
     let services = ranges.spec.and_then(|spec| spec.cidrs?.first()?.parse().ok());
     let services = services.context("the ServiceCIDR kubernetes has no range")?;
     let version = client.apiserver_version().await.map_err(refused("the version of the API server"))?.git_version;
-    let ca = ca.iter().map(|der| pem(der)).collect();
-    Ok(ClusterFacts { server, ca, services, version })
+    let trust = Api::<ConfigMap>::namespaced(client.clone(), "kube-system");
+    let trust = trust.get("extension-apiserver-authentication").await;
+    let trust = trust.map_err(refused("the ConfigMap extension-apiserver-authentication"))?;
+    let client_ca = trust.data.and_then(|mut data| data.remove("client-ca-file"));
+    let client_ca = client_ca.context("the server has published no CA of its clients (client-ca-file)")?;
+    Ok(ClusterFacts { server, ca, client_ca, services, version })
 }
 
 /// The URL of the server for other machines.
-async fn reachable(client: &Client, url: &str) -> Result<String, Failure> {
-    let uri: http::Uri = url.parse().context("the kubeconfig has no URL of a server")?;
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+async fn reachable(client: &Client, url: &http::Uri) -> Result<String, Failure> {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     if !is_local {
-        return Ok(url.to_owned());
+        return options::server(&url.to_string())
+            .map_err(|why| Failure::Refused(format!("the kubeconfig leads to {url}, which nodes cannot use: {why}")));
     }
     let slices = Api::<EndpointSlice>::namespaced(client.clone(), "default");
     let own = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
@@ -102,13 +109,17 @@ async fn reachable(client: &Client, url: &str) -> Result<String, Failure> {
     })
 }
 
-fn pem(der: &[u8]) -> String {
-    let encoded = STANDARD.encode(der);
-    let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
-    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
-}
-
 impl ClusterFacts {
+    /// The cluster, as kubeconfigs have it.
+    fn cluster(&self) -> Value {
+        json!({"server": self.server, "certificate-authority-data": STANDARD.encode(&self.ca)})
+    }
+
+    /// The host and port of the server.
+    fn host(&self) -> &str {
+        self.server.strip_prefix("https://").unwrap_or(&self.server)
+    }
+
     /// The address that the cluster's DNS server is expected to have.
     fn dns(&self) -> IpAddr {
         match self.services.network() {

@@ -75,9 +75,12 @@ pub(crate) fn render(address: &str, pki: &Pki) -> anyhow::Result<String> {
         current_context: NAME,
         users: [NamedUser { name: USER, user }],
     };
-    // The data of a certificate stays on one line, however long it is.
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    serde_saphyr::to_string_with_options(&config, options).context("the kubeconfig cannot be written as YAML")
+    yaml(&config).context("the kubeconfig cannot be written as YAML")
+}
+
+/// A document in which the data of a certificate stays on one line, however long it is.
+pub(crate) fn yaml(document: &impl Serialize) -> Result<String, serde_saphyr::ser::Error> {
+    serde_saphyr::to_string_with_options(document, serde_saphyr::ser_options! { prefer_block_scalars: false })
 }
 
 #[cfg(test)]

@@ -41,9 +41,6 @@ pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 /// schemas.
 pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
-/// The loop that binds Pods to nodes.
-const SCHEDULER: &str = "scheduler";
-
 /// Controllers of kube-controller-manager that do not exist here, by their current and old names. A flag may exclude
 /// them, because that changes nothing.
 const ABSENT: &[&str] = &[
@@ -150,9 +147,9 @@ impl Controllers {
                 }
             };
         }
-        let is_scheduler = |word: &String| our_name(word.trim().trim_start_matches('-')) == SCHEDULER;
+        let is_scheduler = |word: &String| our_name(word.trim().trim_start_matches('-')) == ControlLoop::SCHEDULER;
         if nodes.count > 0 && !words.iter().any(is_scheduler) {
-            controllers.wanted.insert(SCHEDULER);
+            controllers.wanted.insert(ControlLoop::SCHEDULER);
         }
         Ok(controllers)
     }
@@ -353,7 +350,9 @@ mod tests {
     fn simulated_nodes_come_with_the_scheduler_unless_it_is_excluded() {
         let has_scheduler = |words: &[&str], count| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            Controllers::parse(&words, Role::Up, &Nodes::new(count, Joining::Refused)).unwrap().has(SCHEDULER)
+            Controllers::parse(&words, Role::Up, &Nodes::new(count, Joining::Refused))
+                .unwrap()
+                .has(ControlLoop::SCHEDULER)
         };
         assert!(has_scheduler(&["*"], 1) && has_scheduler(&["deployment"], 1) && has_scheduler(&["-*"], 1));
         assert!(!has_scheduler(&["*", "-scheduler"], 1) && !has_scheduler(&["-kube-scheduler"], 1));

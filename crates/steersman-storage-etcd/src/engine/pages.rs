@@ -9,16 +9,18 @@ use steersman_machinery::Revision;
 use steersman_storage::kv::Error;
 use tokio::time::Instant;
 
-/// The most keys in one page. For each page etcd counts all keys that are left, so small pages make a long list slow.
-const PAGE_KEYS_MAX: usize = 10_000;
-/// How many times as many keys as the page before one may have: small values say nothing about the size of those that follow.
+/// The most keys in one page. For each page etcd counts all keys that are left, so small pages make a long list slow. With large ones
+/// etcd needs much memory where many small values come before large ones: it makes the answer before it is refused as too large.
+const PAGE_KEYS_MAX: usize = 5_000;
+/// How many times as many keys as the page before one may have, and how many times fewer than one that was too large: etcd makes each
+/// attempt in full.
 const GROWTH_MAX: usize = 4;
 /// The keys of the first page, of which the size of the others is computed.
 const PAGE_KEYS_FIRST: usize = 64;
 /// The same for a list whose pages are all of about the same size.
 const PAGE_KEYS_FIRST_EVEN: usize = 4;
 /// The bytes that a page aims at.
-const PAGE_BYTES: usize = 8 * 1024 * 1024;
+const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Reads a list page by page.
 #[derive(Debug)]
@@ -70,7 +72,9 @@ impl<C: Deref<Target = Client>> Pages<C> {
                     self.rest = answer.kvs.last().filter(|_| answer.more).map(|last| span.after(&last.key));
                     return Ok(Some(answer.kvs));
                 }
-                Err(Failure::Refused(Refusal::AnswerTooLarge)) if 1 < limit => self.page_keys = limit / 2,
+                Err(Failure::Refused(Refusal::AnswerTooLarge)) if 1 < limit => {
+                    self.page_keys = (limit / GROWTH_MAX).max(1);
+                }
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) if 1 < limit && Instant::now() < give_up => {
                     self.page_keys = limit / 2;
                 }
@@ -107,11 +111,7 @@ mod tests {
 
     #[test]
     fn a_page_aims_at_some_megabytes_and_grows_by_steps() {
-        assert_eq!(
-            keys_after(64, 64, 64 * 100),
-            256,
-            "small values before large ones must not make a page of gigabytes"
-        );
+        assert_eq!(keys_after(64, 64, 64 * 100), 256, "small values say little about those that follow");
         assert_eq!(keys_after(4_096, 4_096, 4_096 * 100), PAGE_KEYS_MAX);
         assert_eq!(keys_after(64, 64, 64 * PAGE_BYTES / 8), 8);
         assert_eq!(keys_after(8, 8, 16 * PAGE_BYTES), 1, "a page has a key, however large its value is");

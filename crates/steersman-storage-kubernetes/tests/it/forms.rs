@@ -188,7 +188,8 @@ fn a_custom_object_is_read_as_it_is_stored_but_for_its_version() {
         let expected = json!({"kind": "B", "apiVersion": "a.io/v1", "metadata": {"name": "c"}, "spec": {"size": 3}});
         assert_eq!(json_of(&opened), expected, "{version}");
     }
-    let damaged: [&[u8]; 3] = [b",\"spec\":\"\xff\"}", b",\"spec\":{}", b"} {}"];
+    let deep = format!(",\"spec\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let damaged: [&[u8]; 5] = [b",\"spec\":\"\xff\"}", b",\"spec\":{}", b"} {}", b",\"spec\":1e999}", deep.as_bytes()];
     for end in damaged {
         let stored = [start.as_bytes(), b"}", end].concat();
         let opened = values.open(b"a.io/bs/c", &stored.into());

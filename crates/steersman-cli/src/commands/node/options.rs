@@ -24,7 +24,7 @@ pub(crate) struct TokenOptions {
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The URL at which nodes reach the API server; without it that of the kubeconfig, or if that leads to this machine
     /// only, the address of the Service `kubernetes`.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_parser = server, value_name = "URL")]
     pub(crate) server: Option<String>,
     /// The time for which the token is valid; 0s makes one that never expires.
     #[arg(long, default_value = "24h", value_parser = duration::any, value_name = "DURATION")]
@@ -37,8 +37,21 @@ pub(crate) struct TokenOptions {
 /// A directory that a shell takes as it is written.
 fn directory(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
-    match text.starts_with('/') && text.bytes().all(is_plain) {
-        true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err("want an absolute path of letters, digits, dots, dashes and underscores".to_owned()),
+    let path = text.trim_end_matches('/');
+    match path.starts_with('/') && path.bytes().all(is_plain) {
+        true => Ok(path.to_owned()),
+        false => Err("want an absolute path of letters, digits, dots, dashes and underscores, and not /".to_owned()),
+    }
+}
+
+/// The URL of an API server in the form `https://HOST:PORT`.
+pub(super) fn server(text: &str) -> Result<String, String> {
+    let url: http::Uri = text.parse().map_err(|error| format!("it is no URL: {error}"))?;
+    let is_plain = url.path().trim_end_matches('/').is_empty() && url.query().is_none();
+    match (url.scheme_str(), url.authority()) {
+        (Some("https"), Some(host)) if is_plain && !host.as_str().contains('@') => {
+            Ok(format!("https://{}:{}", host.host(), host.port_u16().unwrap_or(443)))
+        }
+        _ => Err("want https://HOST:PORT".to_owned()),
     }
 }

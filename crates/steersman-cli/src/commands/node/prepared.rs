@@ -3,10 +3,8 @@
 
 use crate::Failure;
 use crate::commands::node::ClusterFacts;
-use crate::commands::node::script::yaml;
 use crate::commands::node::token::GROUP;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::data_dir::kubeconfig::yaml;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -69,15 +67,13 @@ pub(super) async fn apply(client: &Client, facts: &ClusterFacts) -> Result<(), F
 }
 
 fn readables(facts: &ClusterFacts) -> anyhow::Result<[Readable; 3]> {
-    let cluster = json!({"server": facts.server, "certificate-authority-data": STANDARD.encode(&facts.ca)});
     let found = json!({
-        "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}],
+        "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": facts.cluster()}],
         "contexts": [], "current-context": "", "preferences": {}, "users": [],
     });
-    let host = facts.server.strip_prefix("https://").unwrap_or(&facts.server);
     let kubeadm = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration",
-        "clusterName": "kubernetes", "controlPlaneEndpoint": host, "kubernetesVersion": facts.version,
+        "clusterName": "kubernetes", "controlPlaneEndpoint": facts.host(), "kubernetesVersion": facts.version,
         "networking": {"dnsDomain": DOMAIN, "serviceSubnet": facts.services.to_string()},
     });
     let joining = || json!([subject("Group", GROUP), subject("Group", NODES)]);

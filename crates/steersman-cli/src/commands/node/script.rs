@@ -3,9 +3,8 @@
 use crate::commands::node::ClusterFacts;
 use crate::commands::node::prepared::kubelet_configuration;
 use crate::commands::node::token::Token;
+use crate::data_dir::kubeconfig::yaml;
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -23,30 +22,36 @@ pub(super) struct Script<'a> {
 impl Script<'_> {
     pub(super) fn render(&self) -> anyhow::Result<String> {
         let Script { facts, token, expires, dir } = self;
-        let address = facts.server.strip_prefix("https://").unwrap_or(&facts.server);
         let expires = match expires {
             Some(expires) => format!("is valid until {expires:.0}"),
             None => "does not expire".to_owned(),
         };
-        let (ca, kubeconfig) = (&facts.ca, yaml(&self.kubeconfig())?);
-        let kubelet = yaml(&kubelet_configuration(facts, &format!("{dir}/ca.crt")))?;
+        let (ca, client_ca, kubeconfig) = (&facts.ca, &facts.client_ca, yaml(&self.kubeconfig())?);
+        let kubelet = yaml(&kubelet_configuration(facts, &format!("{dir}/client-ca.crt")))?;
         Ok(format!(
             "\
 #!/bin/sh
 # Makes the configuration of a kubelet in {dir}. Its token {expires}.
 # With kubeadm:
-#   kubeadm join {address} --token {token} --discovery-token-ca-cert-hash sha256:{hash}
+#   kubeadm join {host} --token {token} --discovery-token-ca-cert-hash sha256:{hash}
 set -eu
 umask 077
 mkdir -p {dir}
-cat > {dir}/ca.crt <<'END'
-{ca}END
+if [ -e {dir}/kubelet.conf ]; then
+    echo '{dir}/kubelet.conf is there: this node has joined a cluster, and its kubelet would not use the token. Remove the file first.' >&2
+    exit 1
+fi
+# Files that are there may be readable by others.
+rm -f {dir}/client-ca.crt {dir}/bootstrap-kubelet.conf {dir}/kubelet.yaml
+cat > {dir}/client-ca.crt <<'END'
+{client_ca}END
 cat > {dir}/bootstrap-kubelet.conf <<'END'
 {kubeconfig}END
 cat > {dir}/kubelet.yaml <<'END'
 {kubelet}END
 echo 'kubelet --config {dir}/kubelet.yaml --bootstrap-kubeconfig {dir}/bootstrap-kubelet.conf --kubeconfig {dir}/kubelet.conf'
 ",
+            host = facts.host(),
             hash = ca_hash(ca)?,
         ))
     }
@@ -54,10 +59,9 @@ echo 'kubelet --config {dir}/kubelet.yaml --bootstrap-kubeconfig {dir}/bootstrap
     /// The kubeconfig with the token, by which the kubelet gets its certificate.
     fn kubeconfig(&self) -> Value {
         let Script { facts, token, .. } = self;
-        let cluster = json!({"server": facts.server, "certificate-authority-data": STANDARD.encode(&facts.ca)});
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "bootstrap",
-            "clusters": [{"name": "kubernetes", "cluster": cluster}],
+            "clusters": [{"name": "kubernetes", "cluster": facts.cluster()}],
             "contexts": [{"name": "bootstrap", "context": {"cluster": "kubernetes", "user": "bootstrap"}}],
             "users": [{"name": "bootstrap", "user": {"token": token.to_string()}}],
         })
@@ -70,10 +74,4 @@ fn ca_hash(ca: &str) -> anyhow::Result<String> {
     let certificate = block.parse_x509().context("the CA is no certificate")?;
     let digest = Sha256::digest(certificate.tbs_certificate.subject_pki.raw);
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-pub(super) fn yaml(value: &Value) -> anyhow::Result<String> {
-    // The data of a certificate stays on one line, however long it is.
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    serde_saphyr::to_string_with_options(value, options).context("the configuration cannot be written as YAML")
 }

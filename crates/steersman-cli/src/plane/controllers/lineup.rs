@@ -15,8 +15,6 @@ use steersman_neutron::Cloud;
 use steersman_server::user::User;
 use tokio_util::sync::CancellationToken;
 
-/// The `User-Agent` of the loops' informers.
-const LOOPS: &str = "kube-controller-manager";
 /// The definition of Networks. The Network controller begins when it is established.
 const NETWORKS: &str = "networks.samplecrd.k8s.io";
 /// How long one wait for the definition lasts. After each, a line is logged at the level debug.
@@ -38,7 +36,13 @@ pub(super) struct Lineup {
 impl Lineup {
     /// A client of the user whose caches all loops share.
     pub(super) fn reader(&self) -> kube::Client {
-        (self.client_of)(User::authenticated(ControlLoop::READER, []), LOOPS)
+        self.client_as()(ControlLoop::reader())
+    }
+
+    /// A function that makes the client of a user.
+    fn client_as(&self) -> impl Fn(Identity) -> kube::Client + Send + Sync + 'static {
+        let client_of = Arc::clone(&self.client_of);
+        move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent)
     }
 
     /// Whether nothing is to be run.
@@ -61,8 +65,7 @@ impl Lineup {
                 None => manager,
             }
         };
-        let client_of = Arc::clone(&self.client_of);
-        let client_as = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
+        let client_as = self.client_as();
         // All loops share one watch of each kind.
         let informers = InformerFactory::new(self.reader());
         for one in ControlLoop::ALL.iter().filter(|one| self.wanted.has(one.name)) {

@@ -57,6 +57,9 @@ fn wrong_flags_are_named() {
     check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
     check_refused(&["node", "token", "--dir", "etc; rm"], &["--dir", "want an absolute path"]);
+    check_refused(&["node", "token", "--dir", "/"], &["--dir", "and not /"]);
+    check_refused(&["node", "token", "--server", "http://a:1"], &["--server", "want https://HOST:PORT"]);
+    check_refused(&["node", "token", "--server", "https://a:1/\nreboot"], &["invalid value"]);
     check_refused(&["sail"], &["sail", "see steersman --help"]);
     check_refused(
         &[],

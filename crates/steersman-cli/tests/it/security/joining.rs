@@ -41,6 +41,10 @@ fn a_node_gets_all_that_it_needs_from_a_script() {
         assert!(configuration.contains(part), "{part} in {configuration}");
     }
 
+    std::fs::write(dir.join("kubelet.conf"), "").unwrap();
+    let again = Command::new("sh").arg(home.path().join("join.sh")).output().unwrap();
+    assert!(!again.status.success(), "a kubelet that has joined would not use the token");
+
     let kubectl_with = |kubeconfig: &Path| Kubectl::new(program.clone(), kubeconfig);
     let node = kubectl_with(&dir.join("bootstrap-kubelet.conf"));
     let user = node.ok("auth whoami -o yaml");

@@ -23,9 +23,6 @@ const KUBELET_PORT: u16 = 10_250;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections to one kubelet. Their number is that of nodes at most.
 const IDLE_TO_KUBELET_MAX: usize = 4;
-/// The types of a node's addresses, in the order of preference.
-const ADDRESS_TYPES: [&str; 5] = ["InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname"];
-
 /// How kubelets are called.
 #[derive(Clone, Debug)]
 pub struct KubeletClient {
@@ -72,12 +69,18 @@ pub(crate) enum SendError {
     Request(String),
 }
 
+impl KubeletClient {
+    /// The types of a node's addresses in the order of preference. kube-apiserver alone begins with names, which often do not
+    /// resolve; kubeadm has it begin with addresses too.
+    pub const ADDRESS_TYPES: [&str; 5] = ["InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname"];
+}
+
 impl Default for KubeletClient {
     fn default() -> KubeletClient {
         KubeletClient {
             identity: None,
             authority: None,
-            address_types: ADDRESS_TYPES.map(str::to_owned).to_vec(),
+            address_types: KubeletClient::ADDRESS_TYPES.map(str::to_owned).to_vec(),
             port: KUBELET_PORT,
             dial_timeout: DIAL_TIMEOUT,
         }

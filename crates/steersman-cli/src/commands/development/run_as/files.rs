@@ -1,10 +1,9 @@
 //! The files that a pod has of its account: token, CA and namespace, and the variables with the server's address.
 
 use crate::Failure;
+use crate::commands::cluster;
 use crate::data_dir::files::{self, Rights};
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kube::Config;
 use serde_json::json;
 use std::fs;
@@ -43,16 +42,7 @@ impl Server {
         let host = config.cluster_url.host().ok_or_else(|| refused("it has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = config.cluster_url.port_u16().unwrap_or(443);
-        let mut ca = String::new();
-        for der in config.root_cert.iter().flatten() {
-            let text = STANDARD.encode(der);
-            ca.push_str("-----BEGIN CERTIFICATE-----\n");
-            for line in text.as_bytes().chunks(64) {
-                ca.push_str(&String::from_utf8_lossy(line));
-                ca.push('\n');
-            }
-            ca.push_str("-----END CERTIFICATE-----\n");
-        }
+        let ca = cluster::ca(config);
         if ca.is_empty() {
             return Err(refused("the kubeconfig has no certificate-authority"));
         }
