@@ -19,7 +19,8 @@ const DOCUMENTED: &str = "steersman/anyhow,steersman/shard,steersman/strategic,s
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Before a release too: every combination of features, other systems, whether packages compile, and versions
+    /// Before a release too: the benches, every combination of features, other systems, whether packages compile, and
+    /// versions
     #[arg(long)]
     long: bool,
 }
@@ -28,18 +29,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut report = Report::default();
     report.part("fmt", || succeed(workspace.cargo().args(["fmt", "--all", "--", "--check"])));
     report.part("fmt of benches", || succeed(workspace.cargo_benches().args(["fmt", "--all", "--", "--check"])));
-    report.part("fmt of fuzz", || succeed(workspace.cargo_fuzz().args(["fmt", "--all", "--", "--check"])));
     report.part("tidy", || tidy::check(workspace).map(drop));
     report.part("clippy", || {
         succeed(workspace.cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
-    });
-    report.part("clippy of benches", || {
-        let mut command = workspace.cargo_benches();
-        succeed(command.args(["clippy", "--workspace", "--locked", "--all-targets", "--", "-D", "warnings"]))
-    });
-    report.part("clippy of fuzz", || {
-        let mut command = workspace.cargo_fuzz();
-        succeed(command.args(["clippy", "--locked", "--tests", "--", "-D", "warnings"]))
     });
     report.part("codegen", || codegen::check(workspace));
     report.part("doc", || {
@@ -52,6 +44,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     report.part("features of the library", || portable::check_features(workspace, sets));
     report.part("metadata of packages", || publish::check_metadata(workspace));
     if options.long {
+        report.part("clippy of benches", || {
+            let mut command = workspace.cargo_benches();
+            succeed(command.args(["clippy", "--workspace", "--locked", "--all-targets", "--", "-D", "warnings"]))
+        });
         report.part("other systems", || portable::check_targets(workspace));
         report.part("packages", || publish::package(workspace));
         report.part("versions", || publish::check_versions(workspace));

@@ -20,8 +20,9 @@ const DIRECTORY: &str = "tests/cluster";
 /// The programs that the scripts need on this machine.
 const PROGRAMS: [&str; 10] =
     ["apt-get", "bash", "cc", "dpkg-deb", "go", "ip", "nsenter", "python3", "sysctl", "unshare"];
-/// How long the facts may take.
+/// How long the facts may take, and the conformance suite.
 const RUN_MAX: Duration = Duration::from_secs(1800);
+const CONFORMANCE_MAX: Duration = Duration::from_secs(3 * 3600);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -31,8 +32,11 @@ pub(crate) struct Options {
     /// Use a release build of the server
     #[arg(long)]
     release: bool,
+    /// Run Kubernetes' conformance suite instead, which takes an hour
+    #[arg(long, conflicts_with = "keep")]
+    conformance: bool,
     /// Facts to check, by the names of their files below tests/cluster/facts, such as 20-pods; name those before them too, whose
-    /// objects they use. Without a name, all
+    /// objects they use. Without a name, all. With --conformance, one file with the names of specs, by its absolute path
     facts: Vec<String>,
 }
 
@@ -47,31 +51,35 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 
 /// Checks all facts, for `cargo xtask test --long`.
 pub(crate) fn test_all(workspace: &Workspace, report: &mut Report) -> anyhow::Result<Tally> {
-    test(workspace, report, Profile::Tested, &Options { keep: false, release: false, facts: Vec::new() })
+    let options = Options { keep: false, release: false, conformance: false, facts: Vec::new() };
+    test(workspace, report, Profile::Tested, &options)
 }
 
 fn test(workspace: &Workspace, report: &mut Report, profile: Profile, options: &Options) -> anyhow::Result<Tally> {
     let mut counted = Tally::default();
     let parts = workspace.tools().join("cluster");
-    if report.set_up("a cluster of real parts", || prepare(workspace, &parts)).is_some() {
+    let scripts: &[&str] = if options.conformance { &["./prepare", "conformance/images"] } else { &["./prepare"] };
+    if report.set_up("a cluster of real parts", || prepare(workspace, &parts, scripts)).is_some() {
         let (kubectl, binary) = (tools::kubectl(workspace)?, workspace.build_steersman(profile)?);
         report.part("cluster", || check(workspace, options, [&binary, &kubectl, &parts], &mut counted));
     }
     Ok(counted)
 }
 
-/// Makes the programs and images of the nodes.
-fn prepare(workspace: &Workspace, parts: &Path) -> anyhow::Result<()> {
+/// Makes the programs and images of the nodes with these scripts.
+fn prepare(workspace: &Workspace, parts: &Path, scripts: &[&str]) -> anyhow::Result<()> {
     anyhow::ensure!(cfg!(all(target_os = "linux", target_arch = "x86_64")), "nodes run on Linux on x86-64 only");
     for program in PROGRAMS {
         anyhow::ensure!(find_program(program).is_some(), "{program} is not on PATH");
     }
     let who = Command::new("id").arg("-u").output().context("cannot run id")?;
     anyhow::ensure!(who.stdout.trim_ascii() == b"0", "nodes need root for their networks and containers");
-    let mut command = Command::new("./prepare");
-    command.current_dir(workspace.root.join(DIRECTORY)).env("PARTS", parts).stdin(Stdio::null());
-    let status = command.status().context("cannot run tests/cluster/prepare")?;
-    anyhow::ensure!(status.success(), "the parts of the nodes cannot be made: prepare ended with {status}");
+    for script in scripts {
+        let mut command = Command::new(script);
+        command.current_dir(workspace.root.join(DIRECTORY)).env("PARTS", parts).stdin(Stdio::null());
+        let status = command.status().with_context(|| format!("cannot run {script} in {DIRECTORY}"))?;
+        anyhow::ensure!(status.success(), "the parts of the nodes cannot be made: {script} ended with {status}");
+    }
     Ok(())
 }
 
@@ -84,15 +92,20 @@ fn check(
 ) -> anyhow::Result<()> {
     let scratch = workspace.scratch("cluster")?;
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "./run"]);
-    command.args(options.facts.iter().map(|facts| format!("facts/{facts}")));
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    if options.conformance {
+        command.arg("conformance/run").args(&options.facts);
+    } else {
+        command.arg("./run").args(options.facts.iter().map(|facts| format!("facts/{facts}")));
+    }
     command.current_dir(workspace.root.join(DIRECTORY));
     command.env("STEERSMAN", binary).env("KUBECTL", kubectl).env("PARTS", parts).env("SCRATCH", &scratch);
     if options.keep {
         command.env("KEEP", "1");
     }
     let running = Running::start(&mut command)?;
-    let deadline = now() + RUN_MAX;
+    let run_max = if options.conformance { CONFORMANCE_MAX } else { RUN_MAX };
+    let deadline = now() + run_max;
     loop {
         // A shell is open for as long as its user wants.
         let patience = if options.keep { Duration::MAX } else { deadline.saturating_duration_since(now()) };
@@ -102,7 +115,7 @@ fn check(
                 *counted += Tally::from_line(&line).unwrap_or_default();
             }
             Heard::End => break,
-            Heard::Nothing => anyhow::bail!("not done after {} s", RUN_MAX.as_secs()),
+            Heard::Nothing => anyhow::bail!("not done after {} s", run_max.as_secs()),
         }
     }
     let status = running.wait()?;

@@ -120,9 +120,11 @@ fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
         "there is no C++ compiler on PATH, which libFuzzer is built with"
     );
     let host = host()?;
-    let mut command = workspace.cargo_fuzz();
+    let mut command = workspace.cargo();
     command.args([
         "build",
+        "--package",
+        "steersman-fuzz",
         "--locked",
         "--profile",
         "fuzz",

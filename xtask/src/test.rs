@@ -1,8 +1,8 @@
 //! `cargo xtask test`: the one test command.
 //!
-//! Sets up the tools of the tests, and runs every test of the workspace (documentation included), those of the benches'
-//! server and load client, the corpora of the fuzz targets, then the walks, the recorded answers of a kube-apiserver and a few
-//! faults of several servers. The last line is `N passed, N failed` over all of it, and nothing else.
+//! Sets up the tools of the tests, and runs every test of the workspace (documentation and the corpora of the fuzz targets
+//! included), then the walks, the recorded answers of a kube-apiserver and a few faults of several servers. The last line
+//! is `N passed, N failed` over all of it, and nothing else.
 
 use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
@@ -28,8 +28,8 @@ const LONG_CASES: &str = "8192";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Many more cases in property tests, more rounds in the others, a minute of each fuzz target, the slow suites of
-    /// clients, and a cluster of real parts
+    /// Many more cases in property tests, more rounds in the others, the benches' tests, a minute of each fuzz target, the
+    /// slow suites of clients, and a cluster of real parts
     #[arg(long)]
     long: bool,
     /// Only tests, and walks, whose name contains this
@@ -86,19 +86,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     if let Some(cache) = &corpus {
         command.env(tools::CORPUS_VARIABLE, cache);
     }
-    // In the benches, only the server and the load client have logic to test, and they build quickly.
-    let mut benches = workspace.cargo_benches();
-    benches.args(["test", "--package", "bench-server", "--package", "bench-load"]);
-    let mut benches = with_filter(benches);
-    let mut corpora = workspace.cargo_fuzz();
-    corpora.arg("test");
-    let mut corpora = with_filter(corpora);
-    for (name, command) in
-        [("cargo test", &mut command), ("cargo test of benches", &mut benches), ("corpora of fuzz", &mut corpora)]
-    {
+    let mut commands = vec![("cargo test", command)];
+    if options.long {
+        // In the benches, only the server and the load client have logic to test.
+        let mut benches = workspace.cargo_benches();
+        benches.args(["test", "--package", "bench-server", "--package", "bench-load"]);
+        commands.push(("cargo test of benches", with_filter(benches)));
+    }
+    for (name, mut command) in commands {
         let mut counted = Tally::default();
         let passed = report.part(name, || {
-            let status = stream(command, |line| counted += Tally::from_line(line).unwrap_or_default())?;
+            let status = stream(&mut command, |line| counted += Tally::from_line(line).unwrap_or_default())?;
             anyhow::ensure!(status.success(), "cargo test ended with {status}");
             Ok(())
         });

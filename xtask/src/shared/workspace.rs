@@ -87,14 +87,7 @@ impl Workspace {
         command
     }
 
-    /// A command of the same toolchain's cargo in the fuzz targets' workspace, with the shared output directory.
-    pub(crate) fn cargo_fuzz(&self) -> Command {
-        let mut command = Command::new(cargo());
-        command.current_dir(self.fuzz()).env("CARGO_TARGET_DIR", &self.target);
-        command
-    }
-
-    /// The directory of the fuzz targets, a separate workspace, so that the fuzzer is in no lock file of the product.
+    /// The directory of the fuzz targets.
     pub(crate) fn fuzz(&self) -> PathBuf {
         self.root.join("fuzz")
     }

@@ -1,8 +1,9 @@
-//! Watches over WebSocket, which fabric8's client tries first, and which are the only streams that some browsers can
+//! Watches and logs over WebSocket, which fabric8's client tries first, and which are the only streams that some browsers can
 //! read.
 //!
-//! As in kube-apiserver, each event is a separate text message. Messages of the peer are ignored; when it closes, the
-//! watch ends, and when the watch ends, the socket is closed. Requests that are no watch are answered as if they had
+//! As in kube-apiserver, each event is a separate text message; a log is binary messages, or text messages in base64, after
+//! an empty one (apiserver's `wsstream`). Messages of the peer are ignored; when it closes, the
+//! watch ends, and when the watch ends, the socket is closed. Other requests are answered as if they had
 //! not asked for a WebSocket.
 //!
 //! A socket holds no copy of an event. The bytes, which watches share, are written as the peer reads them, and the
@@ -10,15 +11,17 @@
 //! and is cut off after the same time.
 
 mod lines;
+mod messages;
 
 use crate::connections::activity::WRITE_TIMEOUT;
 use crate::connections::tasks::Tasks;
-use crate::connections::websocket::lines::{Line, Lines};
+use crate::connections::websocket::messages::{Coding, Content, Message as Whole, Messages};
 use bytes::{Buf as _, Bytes};
 use futures::future::{BoxFuture, Either, FutureExt as _, MapOk, TryFutureExt as _};
 use futures::{SinkExt as _, StreamExt as _};
 use http::header::{
-    CONNECTION, CONTENT_TYPE, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL,
 };
 use http::header::{SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -38,7 +41,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
 
@@ -50,7 +53,7 @@ const RECEIVED_BYTES_MAX: usize = 64 * 1024;
 /// The next message of the peer is read when they are sent, so that only a faulty peer reaches the limit.
 const CONTROL_BYTES_MAX: usize = 4096;
 
-/// A service whose watches are also available over WebSocket.
+/// A service whose watches and logs are also available over WebSocket.
 #[derive(Clone, Debug)]
 pub(crate) struct WebSockets<S> {
     service: S,
@@ -62,6 +65,7 @@ pub(crate) struct WebSockets<S> {
 
 /// A request to upgrade, with its connection.
 struct Handshake {
+    content: Content,
     key: HeaderValue,
     protocol: Option<HeaderValue>,
     upgrade: OnUpgrade,
@@ -93,42 +97,45 @@ where
         Either<MapOk<S::Future, fn(Response<B>) -> Answer<B>>, BoxFuture<'static, Result<Answer<B>, S::Error>>>;
 
     fn call(&self, request: Request<R>) -> Self::Future {
-        let key = accept_key(&request);
+        let wanted = wanted(&request);
         // The service keeps its own: what looks like a watch may be a proxied request, or an `exec` in a namespace of this name.
-        let upgrade = key.and_then(|key| Some((key, request.extensions().get::<OnUpgrade>()?.clone())));
-        let Some((key, upgrade)) = upgrade else {
+        let upgrade = wanted.and_then(|wanted| Some((wanted, request.extensions().get::<OnUpgrade>()?.clone())));
+        let Some(((content, protocol, key), upgrade)) = upgrade else {
             let plain: fn(Response<B>) -> Answer<B> = |answer| answer.map(EitherBody::Left);
             return Either::Left(self.service.call(request).map_ok(plain));
         };
-        let protocol = only_protocol(request.headers());
         let (answer, tasks, place) = (self.service.call(request), self.tasks.clone(), self.place.clone());
-        let handshake = Handshake { key, protocol, upgrade, place };
+        let handshake = Handshake { content, key, protocol, upgrade, place };
         Either::Right(answer.map_ok(move |answer| switch(answer, handshake, &tasks)).boxed())
     }
 }
 
-/// Answers 101 and starts to send the events as messages, if the answer is a watch in JSON.
+/// Answers 101 and starts to send messages, if the answer is a watch in JSON or a log.
 fn switch<B>(answer: Response<B>, handshake: Handshake, tasks: &Tasks) -> Answer<B>
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: fmt::Display + Send,
 {
-    let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
-    if answer.status() != StatusCode::OK || !answer.headers().get(CONTENT_TYPE).is_some_and(is_json) {
+    let media_type: &[u8] = match handshake.content {
+        Content::Watch => b"application/json",
+        Content::Log(_) => b"text/plain",
+    };
+    let is_wanted = |value: &HeaderValue| value.as_bytes().starts_with(media_type);
+    if answer.status() != StatusCode::OK || !answer.headers().get(CONTENT_TYPE).is_some_and(is_wanted) {
         return answer.map(EitherBody::Left);
     }
-    let (mut head, events) = answer.into_parts();
-    let Handshake { key, protocol, upgrade, place } = handshake;
+    let (mut head, body) = answer.into_parts();
+    let Handshake { content, key, protocol, upgrade, place } = handshake;
     tasks.execute(async move {
         let _place = place;
         match upgrade.await {
-            Ok(stream) => send(TokioIo::new(stream), events).await,
+            Ok(stream) => send(TokioIo::new(stream), body, content).await,
             Err(error) => tracing::debug!(%error, "a connection did not become a WebSocket"),
         }
     });
     head.status = StatusCode::SWITCHING_PROTOCOLS;
-    for name in [CONTENT_TYPE, TRANSFER_ENCODING] {
+    for name in [CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING] {
         head.headers.remove(name);
     }
     head.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -138,8 +145,8 @@ where
     Response::from_parts(head, EitherBody::Right(Empty::new()))
 }
 
-/// Sends each line as a message, until the body ends or the peer disconnects.
-async fn send<T, B>(stream: T, mut body: B)
+/// Sends the messages of a body, until it ends or the peer disconnects.
+async fn send<T, B>(stream: T, mut body: B, content: Content)
 where
     T: AsyncRead + AsyncWrite + Unpin,
     B: Body + Unpin,
@@ -156,7 +163,7 @@ where
     // A peer that reads a message slowly gets the whole interval to answer the next ping.
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_alive = true;
-    let mut lines = Lines::default();
+    let mut messages = Messages::new(content);
     loop {
         let mut control = None;
         // Each arm is cancel-safe: a frame, a message and a tick that are not taken are kept.
@@ -164,11 +171,11 @@ where
             frame = body.frame() => match frame {
                 Some(Ok(frame)) => {
                     if let Ok(mut data) = frame.into_data() {
-                        lines.push(data.copy_to_bytes(data.remaining()));
+                        messages.push(data.copy_to_bytes(data.remaining()));
                     }
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "a watch over WebSocket ended with an error");
+                    tracing::debug!(%error, "a stream over WebSocket ended with an error");
                     control = Some(Message::Close(None));
                 }
                 None => control = Some(Message::Close(None)),
@@ -185,7 +192,7 @@ where
             }
         }
         let is_end = matches!(control, Some(Message::Close(_)));
-        if let Err(error) = send_next(&mut socket, &mut lines, control).await {
+        if let Err(error) = send_next(&mut socket, &mut messages, control).await {
             return tracing::debug!(%error, "a WebSocket is closed");
         }
         if is_end {
@@ -194,10 +201,10 @@ where
     }
 }
 
-/// Sends the complete lines, a control frame, and the library's own frames: it answers pings.
+/// Sends the complete messages, a control frame, and the library's own frames: it answers pings.
 async fn send_next<T>(
     socket: &mut WebSocketStream<T>,
-    lines: &mut Lines,
+    messages: &mut Messages,
     control: Option<Message>,
 ) -> Result<(), tungstenite::Error>
 where
@@ -211,19 +218,19 @@ where
         socket.flush().await
     };
     tokio::time::timeout(WRITE_TIMEOUT, controls).await.map_err(|_| unread())??;
-    while let Some(line) = lines.next() {
-        write_message(socket.get_mut(), line).await?;
+    while let Some(message) = messages.next() {
+        write_message(socket.get_mut(), message).await?;
     }
     Ok(())
 }
 
-/// Writes a line as one message of one frame: some clients take the first frame for the whole message. Each piece
-/// leaves this process when the peer reads it.
-async fn write_message<T: AsyncWrite + Unpin>(stream: &mut T, line: Line) -> Result<(), tungstenite::Error> {
+/// Writes a message of one frame: some clients take the first frame for the whole message. Each piece leaves this process
+/// when the peer reads it.
+async fn write_message<T: AsyncWrite + Unpin>(stream: &mut T, message: Whole) -> Result<(), tungstenite::Error> {
     let mut header = Vec::new();
-    let kind = FrameHeader { opcode: OpCode::Data(Data::Text), ..FrameHeader::default() };
-    kind.format(line.bytes() as u64, &mut header)?;
-    for mut piece in std::iter::once(Bytes::from(header)).chain(line.pieces) {
+    let kind = FrameHeader { opcode: OpCode::Data(message.kind), ..FrameHeader::default() };
+    kind.format(message.bytes() as u64, &mut header)?;
+    for mut piece in std::iter::once(Bytes::from(header)).chain(message.pieces) {
         while !piece.is_empty() {
             let written = tokio::time::timeout(WRITE_TIMEOUT, stream.write(&piece)).await.map_err(|_| unread())??;
             if written == 0 {
@@ -241,17 +248,21 @@ fn unread() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer has taken nothing for a minute")
 }
 
-/// The value that proves to a peer that its handshake was understood; `None` if the request is not for a watch over
-/// WebSocket.
-fn accept_key<R>(request: &Request<R>) -> Option<HeaderValue> {
+/// The contents of the WebSocket that a request asks for, its protocol, and the value that proves to the peer that its
+/// handshake was understood; `None` if the request is for none.
+fn wanted<R>(request: &Request<R>) -> Option<(Content, Option<HeaderValue>, HeaderValue)> {
     let headers = request.headers();
-    let is_wanted = request.method() == Method::GET
+    let is_handshake = request.method() == Method::GET
         && has_token(headers, &CONNECTION, "upgrade")
         && has_token(headers, &UPGRADE, "websocket")
-        && headers.get(SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13")
-        && is_watch(request.uri());
-    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| is_wanted)?;
-    HeaderValue::try_from(derive_accept_key(key.as_bytes())).ok()
+        && headers.get(SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
+    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| is_handshake)?;
+    let key = HeaderValue::try_from(derive_accept_key(key.as_bytes())).ok()?;
+    if is_log(request.uri()) {
+        let (coding, protocol) = coding(headers)?;
+        return Some((Content::Log(coding), protocol, key));
+    }
+    is_watch(request.uri()).then(|| (Content::Watch, only_protocol(headers), key))
 }
 
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
@@ -267,6 +278,28 @@ fn is_watch(uri: &Uri) -> bool {
         Some((_, value)) => !matches!(value, "0" | "false" | "False" | "FALSE"),
         None => uri.path().split('/').any(|part| part == "watch"),
     }
+}
+
+/// Whether a request is for the log of a Pod.
+fn is_log(uri: &Uri) -> bool {
+    let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
+    matches!(parts[..], ["api", "v1", "namespaces", _, "pods", _, "log"])
+}
+
+/// The first coding of logs that the peer offers, and its name as a protocol; `None` if it offers others only.
+fn coding(headers: &HeaderMap) -> Option<(Coding, Option<HeaderValue>)> {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        return Some((Coding::Binary, None));
+    }
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).find_map(|name| {
+        let coding = match name.trim() {
+            "binary.k8s.io" => Coding::Binary,
+            "base64.binary.k8s.io" => Coding::Base64,
+            _ => return None,
+        };
+        Some((coding, HeaderValue::from_str(name.trim()).ok()))
+    })
 }
 
 /// The protocol that the peer offers, if it is only one: among several the server cannot choose.
@@ -292,7 +325,9 @@ mod tests {
     use tokio::sync::Semaphore;
     use tokio_tungstenite::client_async;
     use tokio_tungstenite::tungstenite::Error as WebSocketError;
+    use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
     use tokio_tungstenite::tungstenite::protocol::frame::Frame as WebSocketFrame;
+    use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
 
     type Events = mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>;
 
@@ -306,12 +341,16 @@ mod tests {
 
     /// The same, with the only permit for connections.
     fn connect_with_places(status: StatusCode) -> (DuplexStream, Events, Arc<Semaphore>) {
+        connect_to(status, "application/json")
+    }
+
+    fn connect_to(status: StatusCode, media_type: &'static str) -> (DuplexStream, Events, Arc<Semaphore>) {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (events, body) = mpsc::unbounded();
         let body = Arc::new(Mutex::new(Some(body)));
         let service = service_fn(move |_: Request<Incoming>| {
             let body = body.lock().unwrap().take().unwrap();
-            let answer = Response::builder().status(status).header(CONTENT_TYPE, "application/json");
+            let answer = Response::builder().status(status).header(CONTENT_TYPE, media_type);
             async move { Ok::<_, Infallible>(answer.body(StreamBody::new(body)).unwrap()) }
         });
         let places = Arc::new(Semaphore::new(1));
@@ -365,6 +404,33 @@ mod tests {
         }
         drop(events);
         assert_eq!(socket.next().await.unwrap().unwrap(), Message::Close(None));
+    }
+
+    #[tokio::test]
+    async fn a_log_is_messages_in_the_coding_that_the_peer_chooses() {
+        for (protocols, chosen, want) in [
+            ("", None, [Message::binary(""), Message::binary("one\ntwo"), Message::binary(" three")]),
+            (
+                "channel.k8s.io, base64.binary.k8s.io, binary.k8s.io",
+                Some("base64.binary.k8s.io"),
+                [Message::text(""), Message::text("b25lCnR3bw=="), Message::text("IHRocmVl")],
+            ),
+        ] {
+            let (stream, events, _) = connect_to(StatusCode::OK, "text/plain");
+            let mut request = "ws://localhost/api/v1/namespaces/a/pods/p/log".into_client_request().unwrap();
+            if !protocols.is_empty() {
+                request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocols));
+            }
+            let (mut socket, answer) = client_async(request, stream).await.unwrap();
+            let protocol = answer.headers().get(SEC_WEBSOCKET_PROTOCOL).map(|value| value.to_str().unwrap());
+            assert_eq!(protocol, chosen);
+            tell(&events, "one\ntwo");
+            tell(&events, " three");
+            drop(events);
+            for want in want.into_iter().chain([Message::Close(None)]) {
+                assert_eq!(socket.next().await.unwrap().unwrap(), want);
+            }
+        }
     }
 
     #[tokio::test]

@@ -114,9 +114,10 @@ fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
         refuse(&path.child("annotations"), key, name::qualified(&key.to_lowercase()));
         n_bytes += key.len() + value.as_str().unwrap_or_default().len();
     }
-    for (index, finalizer) in decoded.get("finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for finalizer in decoded.get("finalizers").and_then(Value::as_array).into_iter().flatten() {
+        // Upstream blames no single item.
         let finalizer = finalizer.as_str().unwrap_or_default();
-        refuse(&path.child("finalizers").index(index), finalizer, name::qualified(finalizer));
+        refuse(&path.child("finalizers"), finalizer, name::qualified(finalizer));
     }
     if n_bytes > ANNOTATIONS_BYTES_MAX {
         errors.push(Error::too_long(&path.child("annotations"), ANNOTATIONS_BYTES_MAX));

@@ -349,6 +349,18 @@ fn embedded_resources_have_a_type_and_sound_metadata() {
         ],
     );
     field(
+        definition.clone(),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"finalizers": [""]}}),
+        &[
+            r#"FieldValueInvalid f.metadata.finalizers: Invalid value: "": name part must be non-empty"#,
+            concat!(
+                r#"FieldValueInvalid f.metadata.finalizers: Invalid value: "": name part must consist of alphanumeric characters, "#,
+                r#"'-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "#,
+                r#"'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#
+            ),
+        ],
+    );
+    field(
         definition,
         json!({"apiVersion": "a/b/c", "kind": "Pod", "metadata": {"labels": []}}),
         &[

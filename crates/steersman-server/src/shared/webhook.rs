@@ -5,10 +5,11 @@
 //! (`kubeconfig`), which configures the webhooks of authentication, authorization and audit.
 //!
 //! `Clients` calls the webhooks that objects define with a `clientConfig` (`ClientConfig`): admission and conversion
-//! webhooks. A Service is called at its mapped address ([`Services`]), or else at its own.
+//! webhooks. A Service is called at its mapped address ([`Services`]), or else at one of its own (`addresses`).
 //!
 //! Both keep a few connections open, and bound time and size (`transport`). Callers interpret the JSON.
 
+pub(in crate::shared) mod addresses;
 mod client;
 mod client_config;
 mod clients;
@@ -27,7 +28,7 @@ pub(crate) use self::clients::Clients;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::kubeconfig::parse as parse_kubeconfig;
 pub use self::kubeconfig::read as read_kubeconfig;
-pub use self::services::{Mapping, MappingError, Services};
+pub use self::services::{Mapping, MappingError, Route, Services};
 
 use std::fmt;
 use std::path::PathBuf;

@@ -15,12 +15,6 @@ pub(crate) struct Lines {
     rest: VecDeque<Bytes>,
 }
 
-/// A line without its end.
-#[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) pieces: Vec<Bytes>,
-}
-
 // === impl Lines ===
 
 impl Lines {
@@ -28,8 +22,8 @@ impl Lines {
         self.rest.push_back(chunk);
     }
 
-    /// The next complete line.
-    pub(crate) fn next(&mut self) -> Option<Line> {
+    /// The pieces of the next complete line, without its end.
+    pub(crate) fn next(&mut self) -> Option<Vec<Bytes>> {
         while let Some(mut chunk) = self.rest.pop_front() {
             let Some(end) = memchr::memchr(b'\n', &chunk) else {
                 self.begun.push(chunk);
@@ -42,17 +36,9 @@ impl Lines {
             }
             let mut pieces = std::mem::take(&mut self.begun);
             pieces.push(last);
-            return Some(Line { pieces });
+            return Some(pieces);
         }
         None
-    }
-}
-
-// === impl Line ===
-
-impl Line {
-    pub(crate) fn bytes(&self) -> usize {
-        self.pieces.iter().map(Bytes::len).sum()
     }
 }
 
@@ -67,9 +53,8 @@ mod tests {
             let (mut lines, mut got) = (Lines::default(), Vec::new());
             for chunk in TEXT.chunks(size) {
                 lines.push(Bytes::copy_from_slice(chunk));
-                while let Some(line) = lines.next() {
-                    assert_eq!(line.bytes(), line.pieces.concat().len());
-                    got.push(line.pieces.concat());
+                while let Some(pieces) = lines.next() {
+                    got.push(pieces.concat());
                 }
             }
             assert_eq!(got, [b"one".as_slice(), b"", b"two and more"], "chunks of {size}");
@@ -81,8 +66,8 @@ mod tests {
         let chunk = Bytes::from(b"one line\nthe next".to_vec());
         let mut lines = Lines::default();
         lines.push(chunk.clone());
-        let line = lines.next().unwrap();
-        assert_eq!(line.pieces[0].as_ptr(), chunk.as_ptr());
+        let pieces = lines.next().unwrap();
+        assert_eq!(pieces[0].as_ptr(), chunk.as_ptr());
         assert!(lines.next().is_none());
         assert_eq!(lines.begun[0].as_ptr(), chunk[9..].as_ptr());
     }

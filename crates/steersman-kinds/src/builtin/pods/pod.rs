@@ -127,6 +127,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::Rules(container::IMAGES)).on_create(),
         Rule::new("spec", Check::By(token_of_nobody)).on_create(),
         Rule::new("spec.ephemeralContainers", Check::Forbidden("cannot be set on create")).unless_empty().on_create(),
+        Rule::new("spec", Check::By(scheduling::gated_node)).on_create(),
         Rule::new("spec", Check::Change(update::validate)).on_update(),
     ],
     validate_status: status::STATUS,

@@ -76,6 +76,29 @@ fn the_restarts_of_a_container_are_checked() {
         ]
     );
     assert_eq!(container(json!({"resizePolicy": [{"resourceName": "x", "restartPolicy": "y"}]})), [at("resizePolicy")]);
+    // The rules of an init container count only beside a policy.
+    let init = |policy: &str| {
+        let mut init = json!({"name": "i", "image": "i", "restartPolicyRules": [{"action": "x"}]});
+        if !policy.is_empty() {
+            init["restartPolicy"] = json!(policy);
+        }
+        let containers = json!([{"name": "c", "image": "i"}]);
+        blamed("", "PodTemplate", pod_template(json!({"containers": containers, "initContainers": [init]})))
+    };
+    let at = |field: &str| format!("template.spec.initContainers[0].{field}");
+    assert_eq!(init(""), [at("restartPolicy")]);
+    assert_eq!(init("Always"), [at("restartPolicyRules[0].action"), at("restartPolicyRules[0].exitCodes")]);
+}
+
+#[test]
+fn only_a_new_pod_must_not_have_a_node_while_it_is_held_back() {
+    let spec = json!({
+        "containers": [{"name": "c", "image": "i"}],
+        "nodeName": "n",
+        "schedulingGates": [{"name": "example.com/g"}],
+    });
+    assert_eq!(blamed("", "Pod", json!({"spec": spec})), ["spec.nodeName"]);
+    assert!(blamed("", "PodTemplate", pod_template(spec)).is_empty());
 }
 
 #[test]

@@ -9,6 +9,7 @@
 mod backend;
 mod exec;
 mod kubelet;
+mod links;
 mod location;
 mod log;
 mod options;

@@ -175,7 +175,7 @@ impl Remotes {
     /// Whether the address of a server's Service is mapped.
     pub(crate) fn is_mapped(&self, remote: &Remote) -> bool {
         let service = &remote.service;
-        self.services.is_mapped(&service.namespace, &service.name, service.port)
+        self.services.addresses().is_mapped(&service.namespace, &service.name, service.port)
     }
 
     /// Sends a request, whose URI is a path with its query. The answer is not read yet. Dropping the future or the answer
@@ -189,7 +189,7 @@ impl Remotes {
         mut request: Request<UnreadBody>,
     ) -> Result<Response<Incoming>, SendError> {
         let service = &remote.service;
-        let found = self.services.service_address(&service.namespace, &service.name, service.port).await;
+        let found = self.services.addresses().find(&service.namespace, &service.name, service.port).await;
         let (base, hint) = found.map_err(SendError::Service)?;
         let scheme = if base.is_tls { "https" } else { "http" };
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());

@@ -3,10 +3,11 @@
 //! the next call on.
 
 use crate::shared::identity::digest_cache::Digest;
+use crate::shared::webhook::addresses::Addresses;
 use crate::shared::webhook::client::AGENT;
 use crate::shared::webhook::client_config::{ClientConfig, Target};
 use crate::shared::webhook::places::Places;
-use crate::shared::webhook::services::{Base, Services};
+use crate::shared::webhook::services::Services;
 use crate::shared::webhook::transport::{Protocols, Transport, excerpt};
 use crate::shared::webhook::{EndpointError, tls};
 use bytes::Bytes;
@@ -14,11 +15,9 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_storage::Store;
 
 /// Identifies the server that has sent a review, so that it refuses one that comes back to itself.
@@ -26,8 +25,7 @@ const FROM: HeaderName = HeaderName::from_static("steersman-webhook-from");
 
 /// Calls the webhooks that objects define.
 pub(crate) struct Clients {
-    store: Store,
-    services: Services,
+    addresses: Addresses,
     /// This server's id, for the header [`FROM`].
     own: HeaderValue,
     places: Mutex<Places<Endpoint, Transport>>,
@@ -62,30 +60,6 @@ pub(crate) enum PostError {
     Unusable(#[from] EndpointError),
 }
 
-/// The fields of a Service that define its address.
-#[derive(Deserialize)]
-struct Service {
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default, rename = "clusterIP")]
-    cluster_ip: String,
-    #[serde(default)]
-    external_name: String,
-    #[serde(default)]
-    ports: Vec<Port>,
-}
-
-#[derive(Deserialize)]
-struct Port {
-    port: u16,
-}
-
 // === impl PostError ===
 
 impl PostError {
@@ -104,7 +78,12 @@ impl PostError {
 impl Clients {
     pub(crate) fn new(store: Store, services: Services) -> Clients {
         let own = HeaderValue::from_str(&crate::shared::identity::uid::random()).unwrap_or(AGENT);
-        Clients { store, services, own, places: Mutex::default(), system: OnceLock::new() }
+        Clients { addresses: Addresses::new(store, services), own, places: Mutex::default(), system: OnceLock::new() }
+    }
+
+    /// Where Services are called.
+    pub(in crate::shared) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// Whether this server has sent the request to a webhook whose URL leads back to the server.
@@ -164,57 +143,8 @@ impl Clients {
             Target::Service { namespace, name, port } => (namespace, name, *port),
         };
         let server_name = Some(format!("{name}.{namespace}.svc"));
-        let (base, hint) = self.service_address(namespace, name, port).await?;
+        let (base, hint) = self.addresses.find(namespace, name, port).await?;
         Ok((Endpoint { is_tls: base.is_tls, authority: base.authority, server_name, ca }, hint))
-    }
-
-    /// Whether a Service's port is called at a mapped address.
-    pub(in crate::shared) fn is_mapped(&self, namespace: &str, name: &str, port: u16) -> bool {
-        self.services.find(namespace, name, port).is_some()
-    }
-
-    /// The address at which a Service is called, and a hint for the error if nobody responds there.
-    ///
-    /// # Errors
-    /// When the Service has no such port or no address; the text says so.
-    pub(in crate::shared) async fn service_address(
-        &self,
-        namespace: &str,
-        name: &str,
-        port: u16,
-    ) -> Result<(Base, String), String> {
-        if let Some(base) = self.services.find(namespace, name, port) {
-            let hint = format!("; --webhook-service maps the service {namespace}/{name} to {}", base.authority);
-            return Ok((base.clone(), hint));
-        }
-        let way = format!(
-            "if nothing here routes to the service {namespace}/{name}, say where it is with --webhook-service {namespace}/{name}=https://HOST:PORT"
-        );
-        let authority = self.address(namespace, name, port).await.map_err(|why| format!("{why}; {way}"))?;
-        Ok((Base { is_tls: true, authority }, format!("; {way}")))
-    }
-
-    /// The host and port of a Service, from its object (kubernetes' `kube-aggregator/pkg/apiserver/resolvers.go`).
-    async fn address(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
-        let (services, key) = (GroupResource::new("", "services"), ObjectKey::namespaced(namespace, name));
-        let found = match self.store.get_cached(&services, &key) {
-            Some(found) => Some(found),
-            // The cache may lag.
-            None => self.store.get(&services, &key).await.map_err(|error| error.to_string())?,
-        };
-        let found = found.ok_or_else(|| format!("service {name:?} not found"))?;
-        let Service { spec } = serde_json::from_slice(found.json())
-            .map_err(|error| format!("service {name:?} is not readable: {error}"))?;
-        let host = match (spec.kind.as_str(), spec.cluster_ip.as_str()) {
-            ("ExternalName", _) => return Ok(format!("{}:{port}", spec.external_name)),
-            (_, "" | "None") => return Err("cannot route to service with ClusterIP \"None\"".to_owned()),
-            (_, ip) if ip.contains(':') => format!("[{ip}]"),
-            (_, ip) => ip.to_owned(),
-        };
-        match spec.ports.iter().any(|one| one.port == port) {
-            true => Ok(format!("{host}:{port}")),
-            false => Err(format!("no service port {port} found for service {name:?}")),
-        }
     }
 
     fn transport(&self, config: &ClientConfig, place: Endpoint) -> Result<Arc<Transport>, EndpointError> {
@@ -240,6 +170,6 @@ impl Clients {
 
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients").field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("Clients").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The addresses of webhook Services where nothing routes to their cluster IPs: configured at the start of the server.
+//! Where Services are called, as configured at the start of the server.
 
 use http::Uri;
 use std::collections::BTreeMap;
@@ -6,9 +6,22 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The URLs to which calls to Services go instead of their addresses.
+/// The URLs to which calls to Services go instead of their addresses, and which of their addresses the other calls go to.
 #[derive(Clone, Debug, Default)]
-pub struct Services(BTreeMap<(String, String), BTreeMap<Option<u16>, Base>>);
+pub struct Services {
+    mapped: BTreeMap<(String, String), BTreeMap<Option<u16>, Base>>,
+    pub(super) route: Route,
+}
+
+/// The address of a Service to which calls go.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Route {
+    /// One of its ready endpoints, or the cluster IP of a Service that has no Endpoints object.
+    #[default]
+    Endpoints,
+    /// Its cluster IP, to which something on this machine must route.
+    ClusterIp,
+}
 
 /// The mapping of a Service to a URL: `NAMESPACE/NAME[:PORT]=URL`.
 ///
@@ -53,7 +66,7 @@ impl Services {
         for mapping in mappings {
             let service = mapping.to_string();
             let Mapping { namespace, name, port, base } = mapping;
-            let ports = services.0.entry((namespace, name)).or_default();
+            let ports = services.mapped.entry((namespace, name)).or_default();
             if ports.insert(port, base).is_some() {
                 return Err(MappingError::Twice { service });
             }
@@ -61,9 +74,15 @@ impl Services {
         Ok(services)
     }
 
+    /// The addresses to which calls to the other Services go; endpoints, unless this says something else.
+    #[must_use]
+    pub fn with_route(self, route: Route) -> Services {
+        Services { route, ..self }
+    }
+
     /// The mapped address of a Service's port. A mapping of the port takes precedence over one of all ports.
     pub(super) fn find(&self, namespace: &str, name: &str, port: u16) -> Option<&Base> {
-        let ports = self.0.get(&(namespace.to_owned(), name.to_owned()))?;
+        let ports = self.mapped.get(&(namespace.to_owned(), name.to_owned()))?;
         ports.get(&Some(port)).or_else(|| ports.get(&None))
     }
 }

@@ -24,13 +24,19 @@ pub fn validate_all(spec: &Field<'_>, volumes: &Volumes<'_>, errors: &mut Vec<Er
     }
     ephemeral::validate_all(spec, errors);
     let mut names = BTreeSet::new();
-    for container in main.items().chain(init.items()) {
+    let n_main = main.items().count();
+    for (index, container) in main.items().chain(init.items()).enumerate() {
         let name = container.field("name");
         if !name.is_empty() && !names.insert(name.text()) {
             errors.push(name.duplicate());
         }
         common(&container, volumes, errors);
-        check_field(RESTART, &container, errors);
+        // The rules of an init container are looked at only if it has a policy.
+        if n_main <= index && container.field("restartPolicy").is_absent() {
+            restart_policy(&container, errors);
+        } else {
+            check_field(RESTART, &container, errors);
+        }
         resize_policy(&container, spec.field("restartPolicy").text(), errors);
     }
     let grace = spec.field("terminationGracePeriodSeconds").number();

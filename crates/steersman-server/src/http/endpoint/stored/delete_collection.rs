@@ -40,8 +40,9 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
     selection.expect(&cx.operation, store.count_in(resource, &scope)).await;
     let found = list::select(store, resource, &scope, at, Page::ALL, &selection, &cx.operation.budget);
-    let found = found.await.map_err(|error| Failure::of_read(&error))?;
+    let mut found = found.await.map_err(|error| Failure::of_read(&error))?;
     cx.operation.budget.check()?;
+    found.objects = selection.refine(found.objects, &cx.operation.budget).await?;
     cx.operation.load.expect_work(found.objects.len().saturating_mul(DELETION_BYTES)).await;
     let revision = found.revision;
     let (state, operation) = (&**cx.state, &cx.operation);

@@ -25,14 +25,16 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     selection.expect(&cx.operation, store.count_in(resource, &scope)).await;
     let budget = &cx.operation.budget;
     let found = select(store, resource, &scope, at, page, &selection, budget);
-    let found = found.await.map_err(|error| expired(&error, &options))?;
+    let mut found = found.await.map_err(|error| expired(&error, &options))?;
     budget.check()?;
+    let last = found.objects.last().map(|last| last.key.clone());
+    found.objects = selection.refine(found.objects, budget).await?;
     if !representation.is_verbatim() {
         let bytes = found.objects.iter().map(|object| object.json().len()).sum::<usize>();
         cx.operation.load.expect(bytes.min(AT_ONCE_BYTES)).await;
     }
-    let token = match (found.more, found.objects.last()) {
-        (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
+    let token = match (found.more, last) {
+        (true, Some(last)) => Some(Token::after(&last.to_string(), found.revision).encode()),
         _ => None,
     };
     let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything_visible());
@@ -42,8 +44,9 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
         // The rest of a list can only be read again in the order of the store.
         return Answer::list(sorted(found.objects, path), &head, None, cx.rest(), representation).await;
     }
-    let reload = reload(cx, found.revision, selection);
-    Answer::list(found.objects, &head, Some(reload), cx.rest(), representation).await
+    // The webhook might select others when it is asked again.
+    let reload = (!selection.is_refined()).then(|| reload(cx, found.revision, selection));
+    Answer::list(found.objects, &head, reload, cx.rest(), representation).await
 }
 
 /// Objects in the order of a number, and then of their names.

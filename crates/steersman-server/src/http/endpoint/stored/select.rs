@@ -2,12 +2,13 @@
 
 use crate::http::endpoint::context::Context;
 use crate::shared::compute::REQUIREMENT_BYTES;
-use crate::shared::conversion;
+use crate::shared::conversion::{self, ReadError};
 use crate::shared::operation::Operation;
 use crate::shared::request::options::List;
 use crate::shared::status::Failure;
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::sync::Arc;
 use steersman_kinds::catalog::Served;
 use steersman_kinds::projection::Projection;
 use steersman_machinery::selector::{FieldRequirement, Fields, Labels, Operator, Requirement};
@@ -21,6 +22,8 @@ pub(crate) struct Selection {
     served: Served,
     labels: Labels,
     fields: Fields,
+    /// The fields of a form that only a webhook can make of the objects: [`Selection::refine`] looks at them.
+    converted: Option<Fields>,
     /// Whether objects that wait for initializers are included.
     pub(crate) visibility: Visibility,
     /// Whether the stored bytes are in the requested version.
@@ -37,6 +40,9 @@ const LABELS_PER_STEP: usize = 4;
 /// The overhead of an allocation.
 const TEXT_OVERHEAD: usize = 16;
 
+/// The number of objects that a webhook converts together to see whether they are selected.
+const CONVERTED_AT_ONCE: usize = 64;
+
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 /// The built-in kinds of which upstream does not know the field of the namespace.
@@ -49,17 +55,25 @@ impl Selection {
     /// 400 if a field is not selectable.
     pub(crate) fn new(cx: &Context<'_>, options: &List) -> Result<Selection, Failure> {
         let own = &cx.operation.version().selectable_fields;
+        let resource = cx.operation.resource();
+        let is_made_by_webhook =
+            resource.strategy.converter().is_some() && resource.storage_version().name != cx.operation.version().name;
+        let (mut fields, mut converted) = (Fields::default(), Fields::default());
         let mut read = Projection::nothing();
         for requirement in &options.fields.requirements {
             let field = requirement.field.as_str();
-            let resource = cx.operation.resource();
             let is_unknown =
                 field == NAMESPACE && !resource.is_custom() && WITHOUT_NAMESPACE.contains(&&*resource.kind);
             if field == NAME || field == NAMESPACE && !is_unknown {
+                fields.requirements.push(requirement.clone());
                 continue;
             }
             if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
-                check_version(&cx.operation, field)?;
+                if is_made_by_webhook {
+                    converted.requirements.push(requirement.clone());
+                    continue;
+                }
+                fields.requirements.push(requirement.clone());
                 for path in selectable.paths() {
                     let names = path.steps().iter().map_while(|step| match step {
                         Step::Field(name) => Some(&**name),
@@ -69,13 +83,12 @@ impl Selection {
                 }
                 continue;
             }
-            return Err(Failure::bad_request(if own.is_empty() && !cx.operation.resource().is_custom() {
+            return Err(Failure::bad_request(if own.is_empty() && !resource.is_custom() {
                 format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             } else {
                 format!("field label not supported: {field}")
             }));
         }
-        let mut fields = options.fields.clone();
         let by_old_path = cx.target.name.as_deref().filter(|_| cx.target.has_name_in_path);
         if let Some(name) = by_old_path {
             fields.requirements.push(FieldRequirement { field: NAME.to_owned(), value: name.to_owned(), equal: true });
@@ -85,6 +98,7 @@ impl Selection {
             served: cx.operation.served.clone(),
             labels: options.labels.clone(),
             fields,
+            converted: (!converted.is_everything()).then_some(converted),
             visibility: match cx.state.initializers.is_some() && !options.includes_uninitialized {
                 true => Visibility::Initialized,
                 false => Visibility::All,
@@ -96,7 +110,7 @@ impl Selection {
 
     /// Whether it selects all visible objects.
     pub(crate) fn is_everything_visible(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
+        self.labels.is_everything() && self.fields.is_everything() && self.converted.is_none()
     }
 
     /// Announces that it will be applied to so many objects. Must be awaited before that.
@@ -120,6 +134,32 @@ impl Selection {
         budget.work(1 + passed + reading).is_ok() && self.selects(object)
     }
 
+    /// Keeps the objects that are selected by fields of a form that only a webhook can make, too. The webhook is called for
+    /// all of them; the budget is charged for reading them.
+    ///
+    /// # Errors
+    /// When an object cannot be read or converted to that version now, or the budget is exceeded.
+    pub(crate) async fn refine(&self, objects: Vec<Arc<Object>>, budget: &Budget) -> Result<Vec<Arc<Object>>, Failure> {
+        let Some(fields) = &self.converted else { return Ok(objects) };
+        let mut selected = Vec::new();
+        for few in objects.chunks(CONVERTED_AT_ONCE) {
+            let read = conversion::read_within(&self.served, few, budget, &Budget::default()).await;
+            let read = read.map_err(|error| match error {
+                ReadError::Budget(error) => error.into(),
+                ReadError::Failed(failure) => failure,
+            })?;
+            let kept =
+                few.iter().zip(&read).filter(|(_, read)| fields.matches(|field| self.text_of(field, Some(read))));
+            selected.extend(kept.map(|(object, _)| object.clone()));
+        }
+        Ok(selected)
+    }
+
+    /// Whether objects must pass [`Selection::refine`].
+    pub(crate) fn is_refined(&self) -> bool {
+        self.converted.is_some()
+    }
+
     /// The number of requirements that an object is held against.
     fn n_requirements(&self) -> usize {
         self.labels.requirements().len() + self.fields.requirements.len()
@@ -137,7 +177,9 @@ impl Selection {
         };
         let of_field = |requirement: &FieldRequirement| text(&requirement.field) + text(&requirement.value);
         let labels: usize = self.labels.requirements().iter().map(of_label).sum();
-        labels + self.fields.requirements.iter().map(of_field).sum::<usize>()
+        let fields =
+            self.fields.requirements.iter().chain(self.converted.iter().flat_map(|fields| &fields.requirements));
+        labels + fields.map(of_field).sum::<usize>()
     }
 
     /// Whether all objects must be read to see whether they are selected.
@@ -226,18 +268,4 @@ impl Selection {
         let Some(selectable) = selectable else { return Cow::Borrowed("") };
         Cow::Owned(selectable.text(object.unwrap_or(&Value::Null)).into_owned())
     }
-}
-
-/// Refuses fields in versions that a webhook converts to, because objects are selected without IO.
-fn check_version(operation: &Operation<'_>, field: &str) -> Result<(), Failure> {
-    let (resource, version) = (operation.resource(), operation.version());
-    let storage = resource.storage_version();
-    if resource.strategy.converter().is_none() || storage.name == version.name {
-        return Ok(());
-    }
-    let (group, plural) = (&resource.group, &resource.plural);
-    Err(Failure::bad_request(format!(
-        "the field {field} cannot be selected by in {group}/{}, to which a webhook converts {plural}: use {group}/{}, in which they are stored",
-        version.name, storage.name
-    )))
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-use steersman_machinery::{Object, Revision, Value};
+use steersman_machinery::{Budget, Object, Revision, Value};
 use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -144,7 +144,10 @@ async fn start(
     let list = cx.state.store.list_where(resource, &scope, At::Latest, Page::ALL, keep);
     let list = list.map_err(|error| Failure::of_read(&error))?;
     budget.check()?;
-    let initial = if options.sends_initial_events == Some(false) { Vec::new() } else { list.objects };
+    let initial = match options.sends_initial_events {
+        Some(false) => Vec::new(),
+        _ => selection.refine(list.objects, budget).await?,
+    };
     Ok(Ok(Start { after: list.revision, initial }))
 }
 
@@ -271,6 +274,12 @@ async fn make_frame(
     let converted = representation.convert(vec![object()]).await?;
     let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
     representation.frame(word, &payload, columns)
+}
+
+/// Whether an object that is selected so far is selected in its converted form too.
+async fn refine(selection: &Selection, object: Option<&Arc<Object>>, is_selected: bool) -> Result<bool, Failure> {
+    let objects = object.filter(|_| is_selected).cloned().into_iter().collect();
+    Ok(!selection.refine(objects, &Budget::default()).await?.is_empty())
 }
 
 impl WatchStream {
@@ -465,6 +474,14 @@ impl WatchStream {
             let (selection, objects) = (self.selection.clone(), before_and_after.map(|object| object.cloned()));
             let reading = async move { selected(&selection, objects.each_ref().map(Option::as_ref)) };
             self.rest.carry_out(n_bytes, reading).await?
+        };
+        let (was, is) = match self.selection.is_refined() {
+            true => {
+                let selection = self.selection.clone();
+                let [before, after] = before_and_after;
+                (refine(&selection, before, was).await?, refine(&selection, after, is).await?)
+            }
+            false => (was, is),
         };
         Ok(match (was, is) {
             (false, false) => None,

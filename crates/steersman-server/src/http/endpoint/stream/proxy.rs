@@ -2,7 +2,7 @@
 //! come.
 //!
 //! Follows apimachinery's `util/proxy` and kubernetes' `registry/core/{node,pod,service}`. Redirects to a path of the other
-//! side are made to lead through the proxy again; links in HTML are not.
+//! side, and links in its pages, are made to lead through the proxy again.
 
 use crate::http::answer::Answer;
 use crate::http::endpoint::context::Context;
@@ -10,9 +10,10 @@ use crate::http::endpoint::stream;
 use crate::http::endpoint::stream::backend::{self, Backend};
 use crate::http::endpoint::stream::kubelet::Kubelet;
 use crate::http::endpoint::stream::location::{self, Location};
-use crate::http::endpoint::stream::{options, pod};
+use crate::http::endpoint::stream::{links, options, pod};
 use crate::http::passing::{self, Lasts, Upgrade};
 use crate::shared::nodes::connections::Peer;
+use crate::shared::request::body::Body;
 use crate::shared::request::query;
 use crate::shared::request::unread::Unread;
 use crate::shared::status::Failure;
@@ -20,6 +21,7 @@ use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use rand::Rng as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 use steersman_machinery::value::str_at;
 use steersman_machinery::{ObjectKey, Value};
 use tokio::net::lookup_host;
@@ -64,12 +66,19 @@ pub(super) async fn answer(cx: &Context<'_>, options: &Value, unread: Unread) ->
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(unreached(&"the other side switched protocols, which nobody asked it for"));
         }
+        let through = move |link: &str| through_proxy(link, &prefix, &[&backend.authority, &host]);
+        let is_redirect = response.headers().contains_key(LOCATION);
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-        let through = location.map(|location| through_proxy(location, &prefix, &[&backend.authority, &host]));
-        if let Some(Ok(through)) = through.map(|through| HeaderValue::from_str(&through)) {
-            response.headers_mut().insert(LOCATION, through);
+        if let Some(Ok(location)) = location.map(|location| HeaderValue::from_str(&through(location))) {
+            response.headers_mut().insert(LOCATION, location);
         }
-        Ok(passing::streamed(&state, response, Lasts::Unbounded, Some(place)))
+        let mut answer = passing::streamed(&state, response, Lasts::Unbounded, Some(place));
+        if !is_redirect {
+            let body = std::mem::replace(answer.response.body_mut(), Body::empty());
+            let body = links::rewritten(answer.response.headers_mut(), body, Arc::new(through));
+            *answer.response.body_mut() = body;
+        }
+        Ok(answer)
     })))
 }
 
