@@ -35,8 +35,11 @@ pub(crate) struct Options {
     /// Run Kubernetes' conformance suite instead, which takes an hour
     #[arg(long, conflicts_with = "keep")]
     conformance: bool,
+    /// Run it on Kubernetes' own etcd, API server, controller manager and scheduler, to compare with
+    #[arg(long, requires = "conformance")]
+    upstream: bool,
     /// Facts to check, by the names of their files below tests/cluster/facts, such as 20-pods; name those before them too, whose
-    /// objects they use. Without a name, all. With --conformance, one file with the names of specs, by its absolute path
+    /// objects they use. Without a name, all. With --conformance, a file with the names of specs
     facts: Vec<String>,
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 
 /// Checks all facts, for `cargo xtask test --long`.
 pub(crate) fn test_all(workspace: &Workspace, report: &mut Report) -> anyhow::Result<Tally> {
-    let options = Options { keep: false, release: false, conformance: false, facts: Vec::new() };
+    let options = Options { keep: false, release: false, conformance: false, upstream: false, facts: Vec::new() };
     test(workspace, report, Profile::Tested, &options)
 }
 
@@ -59,7 +62,8 @@ fn test(workspace: &Workspace, report: &mut Report, profile: Profile, options: &
     let mut counted = Tally::default();
     let parts = workspace.tools().join("cluster");
     let scripts: &[&str] = if options.conformance { &["./prepare", "conformance/images"] } else { &["./prepare"] };
-    if report.set_up("a cluster of real parts", || prepare(workspace, &parts, scripts)).is_some() {
+    anyhow::ensure!(!options.conformance || options.facts.len() <= 1, "--conformance takes one file of specs");
+    if report.set_up("a cluster of real parts", || prepare(workspace, &parts, scripts, options)).is_some() {
         let (kubectl, binary) = (tools::kubectl(workspace)?, workspace.build_steersman(profile)?);
         report.part("cluster", || check(workspace, options, [&binary, &kubectl, &parts], &mut counted));
     }
@@ -67,7 +71,7 @@ fn test(workspace: &Workspace, report: &mut Report, profile: Profile, options: &
 }
 
 /// Makes the programs and images of the nodes with these scripts.
-fn prepare(workspace: &Workspace, parts: &Path, scripts: &[&str]) -> anyhow::Result<()> {
+fn prepare(workspace: &Workspace, parts: &Path, scripts: &[&str], options: &Options) -> anyhow::Result<()> {
     anyhow::ensure!(cfg!(all(target_os = "linux", target_arch = "x86_64")), "nodes run on Linux on x86-64 only");
     for program in PROGRAMS {
         anyhow::ensure!(find_program(program).is_some(), "{program} is not on PATH");
@@ -77,6 +81,9 @@ fn prepare(workspace: &Workspace, parts: &Path, scripts: &[&str]) -> anyhow::Res
     for script in scripts {
         let mut command = Command::new(script);
         command.current_dir(workspace.root.join(DIRECTORY)).env("PARTS", parts).stdin(Stdio::null());
+        if options.upstream {
+            command.env("UPSTREAM", "1");
+        }
         let status = command.status().with_context(|| format!("cannot run {script} in {DIRECTORY}"))?;
         anyhow::ensure!(status.success(), "the parts of the nodes cannot be made: {script} ended with {status}");
     }
@@ -94,7 +101,13 @@ fn check(
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     if options.conformance {
-        command.arg("conformance/run").args(&options.facts);
+        command.arg("conformance/run");
+        for file in &options.facts {
+            command.arg(std::path::absolute(file).with_context(|| format!("{file} is no path"))?);
+        }
+        if options.upstream {
+            command.env("UPSTREAM", "1");
+        }
     } else {
         command.arg("./run").args(options.facts.iter().map(|facts| format!("facts/{facts}")));
     }

@@ -1,13 +1,12 @@
-//! Watches and logs over WebSocket, which fabric8's client tries first, and which are the only streams that some browsers can
-//! read.
+//! Watches and logs over WebSocket, the only streams that some browsers can read. fabric8's client tries it first for watches.
 //!
 //! As in kube-apiserver, each event is a separate text message; a log is binary messages, or text messages in base64, after
 //! an empty one (apiserver's `wsstream`). Messages of the peer are ignored; when it closes, the
-//! watch ends, and when the watch ends, the socket is closed. Other requests are answered as if they had
+//! stream ends, and when the stream ends, the socket is closed. Other requests are answered as if they had
 //! not asked for a WebSocket.
 //!
-//! A socket holds no copy of an event. The bytes, which watches share, are written as the peer reads them, and the
-//! watch is polled for more only when all of them are written. So a peer that does not read costs as much as over HTTP,
+//! A socket holds no copy of an event, only the base64 of a chunk of a log. The bytes, which watches share, are written as
+//! the peer reads them, and the body is polled for more only when all of them are written. So a peer that does not read costs as much as over HTTP,
 //! and is cut off after the same time.
 
 mod lines;
@@ -164,6 +163,9 @@ where
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_alive = true;
     let mut messages = Messages::new(content);
+    if let Err(error) = send_next(&mut socket, &mut messages, None).await {
+        return tracing::debug!(%error, "a WebSocket is closed");
+    }
     loop {
         let mut control = None;
         // Each arm is cancel-safe: a frame, a message and a tick that are not taken are kept.

@@ -37,6 +37,7 @@ pub(super) async fn handle(cx: &mut Context<'_>, subresource: &Subresource, unre
         Method::PUT => Verb::Update,
         Method::PATCH => Verb::Patch,
         Method::DELETE => Verb::Delete,
+        Method::OPTIONS if &*subresource.name == "proxy" => Verb::Get,
         _ => return Err(Failure::method_not_allowed()),
     };
     if !subresource.verbs.contains(&verb) {

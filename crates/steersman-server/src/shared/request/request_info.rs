@@ -71,7 +71,8 @@ impl RequestInfo {
             Method::PATCH => "patch",
             Method::DELETE if target.has_name_in_path => "delete",
             Method::DELETE => "deletecollection",
-            _ => method_word(method),
+            // As upstream: only who may everything may this.
+            _ => "",
         };
         if matches!(verb, "list" | "watch" | "deletecollection") {
             target.select(query);
@@ -206,6 +207,7 @@ mod tests {
         check(Method::PUT, "/apis/apps/v1/namespaces/a/deployments/d/status", "update apps/v1 a deployments d status");
         check(Method::POST, "/api/v1/namespaces", "create /v1 - namespaces - -");
         check(Method::GET, "/api/v1/namespaces/a", "get /v1 a namespaces a -");
+        check(Method::OPTIONS, "/api/v1/namespaces/a/pods/p/proxy/b", " /v1 a pods p proxy");
         check(Method::PUT, "/api/v1/namespaces/a/finalize", "update /v1 a namespaces a finalize");
         check(Method::DELETE, "/api/v1/namespaces/a/configmaps", "deletecollection /v1 a configmaps - -");
         check(Method::GET, "/api/v1/%6eamespaces/a", "get /v1 a namespaces a -");

@@ -1,7 +1,8 @@
 //! The addresses at which Services are called: those of webhooks, and of the servers behind APIServices.
 //!
-//! Follows kubernetes' `kube-aggregator/pkg/apiserver/resolvers.go`, with the endpoints of a Service before its cluster IP: a
-//! node routes to both or to the endpoints only, since kube-proxy makes the one of the other.
+//! Follows kubernetes' `kube-aggregator/pkg/apiserver/resolvers.go`, but for two things. The endpoints of a Service come before its
+//! cluster IP, which works only on machines with kube-proxy. They are read from the Endpoints object, which has the name of
+//! the Service; upstream reads EndpointSlices. A Service without an Endpoints object is called at its cluster IP.
 
 use crate::shared::webhook::services::{Base, Route, Services};
 use rand::seq::IndexedRandom as _;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The URLs to which calls to Services go instead of their addresses, and which of their addresses the other calls go to.
+/// The URLs of Services that are called elsewhere, and the kind of address at which the others are called.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
     mapped: BTreeMap<(String, String), BTreeMap<Option<u16>, Base>>,

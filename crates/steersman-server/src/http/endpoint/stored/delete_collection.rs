@@ -42,6 +42,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let found = list::select(store, resource, &scope, at, Page::ALL, &selection, &cx.operation.budget);
     let mut found = found.await.map_err(|error| Failure::of_read(&error))?;
     cx.operation.budget.check()?;
+    selection.expect_refining(&cx.operation, &found.objects).await;
     found.objects = selection.refine(found.objects, &cx.operation.budget).await?;
     cx.operation.load.expect_work(found.objects.len().saturating_mul(DELETION_BYTES)).await;
     let revision = found.revision;

@@ -28,6 +28,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let mut found = found.await.map_err(|error| expired(&error, &options))?;
     budget.check()?;
     let last = found.objects.last().map(|last| last.key.clone());
+    selection.expect_refining(&cx.operation, &found.objects).await;
     found.objects = selection.refine(found.objects, budget).await?;
     if !representation.is_verbatim() {
         let bytes = found.objects.iter().map(|object| object.json().len()).sum::<usize>();

@@ -22,7 +22,7 @@ pub(crate) struct Selection {
     served: Served,
     labels: Labels,
     fields: Fields,
-    /// The fields of a form that only a webhook can make of the objects: [`Selection::refine`] looks at them.
+    /// The fields that objects have only after a webhook has converted them: [`Selection::refine`] looks at them.
     converted: Option<Fields>,
     /// Whether objects that wait for initializers are included.
     pub(crate) visibility: Visibility,
@@ -40,8 +40,10 @@ const LABELS_PER_STEP: usize = 4;
 /// The overhead of an allocation.
 const TEXT_OVERHEAD: usize = 16;
 
-/// The number of objects that a webhook converts together to see whether they are selected.
+/// The most objects that are converted together to see whether they are selected, and the most bytes of them, although a
+/// single one may be larger.
 const CONVERTED_AT_ONCE: usize = 64;
+const CONVERTED_BYTES: usize = 1024 * 1024;
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
@@ -56,8 +58,8 @@ impl Selection {
     pub(crate) fn new(cx: &Context<'_>, options: &List) -> Result<Selection, Failure> {
         let own = &cx.operation.version().selectable_fields;
         let resource = cx.operation.resource();
-        let is_made_by_webhook =
-            resource.strategy.converter().is_some() && resource.storage_version().name != cx.operation.version().name;
+        let is_stored_form = cx.operation.strategy().is_stored_form(resource, cx.operation.version());
+        let is_made_by_webhook = resource.strategy.converter().is_some() && !is_stored_form;
         let (mut fields, mut converted) = (Fields::default(), Fields::default());
         let mut read = Projection::nothing();
         for requirement in &options.fields.requirements {
@@ -93,7 +95,6 @@ impl Selection {
         if let Some(name) = by_old_path {
             fields.requirements.push(FieldRequirement { field: NAME.to_owned(), value: name.to_owned(), equal: true });
         }
-        let is_stored_form = cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
         Ok(Selection {
             served: cx.operation.served.clone(),
             labels: options.labels.clone(),
@@ -134,16 +135,25 @@ impl Selection {
         budget.work(1 + passed + reading).is_ok() && self.selects(object)
     }
 
-    /// Keeps the objects that are selected by fields of a form that only a webhook can make, too. The webhook is called for
-    /// all of them; the budget is charged for reading them.
+    /// Keeps the objects whose fields are selected after a webhook has converted them, too. The webhook is called for all that
+    /// are not stored in the requested version; the budget is charged for reading each.
     ///
     /// # Errors
     /// When an object cannot be read or converted to that version now, or the budget is exceeded.
     pub(crate) async fn refine(&self, objects: Vec<Arc<Object>>, budget: &Budget) -> Result<Vec<Arc<Object>>, Failure> {
         let Some(fields) = &self.converted else { return Ok(objects) };
         let mut selected = Vec::new();
-        for few in objects.chunks(CONVERTED_AT_ONCE) {
-            let read = conversion::read_within(&self.served, few, budget, &Budget::default()).await;
+        let mut rest = &objects[..];
+        while !rest.is_empty() {
+            let mut n_bytes = 0;
+            let fits = |object: &&Arc<Object>| {
+                n_bytes += object.json().len();
+                n_bytes <= CONVERTED_BYTES
+            };
+            let n_objects = rest.iter().take(CONVERTED_AT_ONCE).take_while(fits).count().max(1);
+            let few;
+            (few, rest) = rest.split_at(n_objects);
+            let read = conversion::read_within(&self.served, few, budget, &Budget::unlimited()).await;
             let read = read.map_err(|error| match error {
                 ReadError::Budget(error) => error.into(),
                 ReadError::Failed(failure) => failure,
@@ -153,6 +163,13 @@ impl Selection {
             selected.extend(kept.map(|(object, _)| object.clone()));
         }
         Ok(selected)
+    }
+
+    /// Announces that objects will be refined. Must be awaited before that.
+    pub(crate) async fn expect_refining(&self, operation: &Operation<'_>, objects: &[Arc<Object>]) {
+        if self.is_refined() {
+            operation.load.expect(objects.iter().map(|object| object.json().len()).sum()).await;
+        }
     }
 
     /// Whether objects must pass [`Selection::refine`].

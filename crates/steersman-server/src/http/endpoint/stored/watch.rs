@@ -146,7 +146,10 @@ async fn start(
     budget.check()?;
     let initial = match options.sends_initial_events {
         Some(false) => Vec::new(),
-        _ => selection.refine(list.objects, budget).await?,
+        _ => {
+            selection.expect_refining(&cx.operation, &list.objects).await;
+            selection.refine(list.objects, budget).await?
+        }
     };
     Ok(Ok(Start { after: list.revision, initial }))
 }
@@ -477,9 +480,12 @@ impl WatchStream {
         };
         let (was, is) = match self.selection.is_refined() {
             true => {
-                let selection = self.selection.clone();
-                let [before, after] = before_and_after;
-                (refine(&selection, before, was).await?, refine(&selection, after, is).await?)
+                let (selection, objects) = (self.selection.clone(), before_and_after.map(|object| object.cloned()));
+                let refined = async move {
+                    let [before, after] = objects.each_ref().map(Option::as_ref);
+                    Ok::<_, Failure>((refine(&selection, before, was).await?, refine(&selection, after, is).await?))
+                };
+                self.rest.carry_out(n_bytes, refined).await??
             }
             false => (was, is),
         };

@@ -6,7 +6,7 @@
 use crate::shared::request::body::{Body, Chunks, Error};
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::write::{DeflateDecoder, DeflateEncoder, GzDecoder, GzEncoder};
+use flate2::write::{DeflateDecoder, DeflateEncoder, GzEncoder, MultiGzDecoder};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::Body as _;
@@ -50,8 +50,11 @@ const LINKS: &[(&str, &[&str])] = &[
 
 /// The bytes that may be kept of a page that is being rewritten: of a tag that has not ended, and of the elements that are open.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
-/// The bytes of a body that are decoded before other tasks get a turn: compressed ones may stand for a thousand times as many.
-const DECODED_AT_ONCE: usize = 4 * 1024;
+/// The decoded bytes after which other tasks get a turn.
+const DECODED_AT_ONCE: usize = 256 * 1024;
+/// The bytes of a body that are decoded in one piece: compressed ones may stand for a thousand times as many.
+const PIECE_BYTES: usize = 16 * 1024;
+const COMPRESSED_PIECE_BYTES: usize = 256;
 
 /// Returns the link that the page has in place of this one.
 pub(super) type Rewrite = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -71,13 +74,15 @@ struct Page {
     rest: Bytes,
     /// `None` after the end of the page.
     decoder: Option<Decoder>,
+    /// The decoded bytes when other tasks had a turn last.
+    n_decoded: u64,
     output: Output,
 }
 
 /// Decodes a page for the rewriter.
 enum Decoder {
     Identity(Rewriter),
-    Gzip(GzDecoder<Rewriter>),
+    Gzip(MultiGzDecoder<Rewriter>),
     Deflate(DeflateDecoder<Rewriter>),
 }
 
@@ -86,6 +91,7 @@ struct Rewriter {
     /// `None` after a tag that is too long.
     html: Option<Box<HtmlRewriter<'static, Output>>>,
     output: Output,
+    n_written: u64,
 }
 
 /// Takes the rewritten bytes, and encodes them.
@@ -135,10 +141,10 @@ impl Page {
         let rewriter = Rewriter::new(output.clone(), rewrite);
         let decoder = match coding {
             Coding::Identity => Decoder::Identity(rewriter),
-            Coding::Gzip => Decoder::Gzip(GzDecoder::new(rewriter)),
+            Coding::Gzip => Decoder::Gzip(MultiGzDecoder::new(rewriter)),
             Coding::Deflate => Decoder::Deflate(DeflateDecoder::new(rewriter)),
         };
-        Page { body, rest: Bytes::new(), decoder: Some(decoder), output }
+        Page { body, rest: Bytes::new(), decoder: Some(decoder), n_decoded: 0, output }
     }
 }
 
@@ -147,6 +153,12 @@ impl Chunks for Page {
         let broken = |error: io::Error| Error::Broken(format!("the page cannot be read: {error}"));
         loop {
             let Some(decoder) = &mut self.decoder else { return Poll::Ready(None) };
+            let n_decoded = decoder.rewriter().n_written;
+            if DECODED_AT_ONCE as u64 <= n_decoded - self.n_decoded {
+                self.n_decoded = n_decoded;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let next = if self.rest.is_empty() {
                 match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                     Some(Ok(frame)) => {
@@ -163,7 +175,7 @@ impl Chunks for Page {
                     }
                 }
             } else {
-                let some = self.rest.split_to(self.rest.len().min(DECODED_AT_ONCE));
+                let some = self.rest.split_to(self.rest.len().min(decoder.piece_bytes()));
                 decoder.write_all(&some).map(|()| self.output.take())
             };
             match next {
@@ -179,6 +191,21 @@ impl Chunks for Page {
 }
 
 impl Decoder {
+    fn rewriter(&self) -> &Rewriter {
+        match self {
+            Decoder::Identity(rewriter) => rewriter,
+            Decoder::Gzip(decoder) => decoder.get_ref(),
+            Decoder::Deflate(decoder) => decoder.get_ref(),
+        }
+    }
+
+    fn piece_bytes(&self) -> usize {
+        match self {
+            Decoder::Identity(_) => PIECE_BYTES,
+            Decoder::Gzip(_) | Decoder::Deflate(_) => COMPRESSED_PIECE_BYTES,
+        }
+    }
+
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Decoder::Identity(rewriter) => rewriter.write_all(bytes),
@@ -226,12 +253,13 @@ impl Rewriter {
                 settings = settings.append_element_content_handler((Cow::Owned(selector), handlers));
             }
         }
-        Rewriter { html: Some(Box::new(HtmlRewriter::new(settings, output.clone()))), output }
+        Rewriter { html: Some(Box::new(HtmlRewriter::new(settings, output.clone()))), output, n_written: 0 }
     }
 }
 
 impl Write for Rewriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.n_written += bytes.len() as u64;
         match &mut self.html {
             Some(html) => {
                 if html.write(bytes).is_err() {
@@ -287,7 +315,6 @@ impl Output {
 mod tests {
     use super::*;
     use flate2::read::GzDecoder as GzReader;
-    use futures::FutureExt as _;
     use http::HeaderValue;
     use http_body_util::BodyExt as _;
     use proptest::prelude::*;
@@ -301,6 +328,11 @@ mod tests {
             let n = self.0.len().min(self.1);
             Poll::Ready((n > 0).then(|| Ok(self.0.split_to(n))))
         }
+    }
+
+    fn collect(body: Body) -> Result<Vec<u8>, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(body.collect()).map(|whole| whole.to_bytes().to_vec())
     }
 
     fn headers(media_type: &str, coding: &str) -> HeaderMap {
@@ -318,7 +350,7 @@ mod tests {
         let rewrite = |link: &str| if link.starts_with('/') { format!("/proxy{link}") } else { link.to_owned() };
         let body = Body::chunks(Parts(Bytes::copy_from_slice(page), part));
         let body = rewritten(headers, body, Arc::new(rewrite));
-        body.collect().now_or_never().unwrap().unwrap().to_bytes().to_vec()
+        collect(body).unwrap()
     }
 
     #[track_caller]
@@ -365,10 +397,15 @@ mod tests {
         let mut page = String::new();
         GzReader::new(&*passed).read_to_string(&mut page).unwrap();
         assert!(page == r#"<a href="/proxy/x"></a>"#.repeat(5000));
+        // A page may be compressed in several members.
+        let twice = pass(&[&gzip[..], &gzip[..]].concat(), 100, &mut headers("text/html", "gzip"));
+        let mut page = String::new();
+        GzReader::new(&*twice).read_to_string(&mut page).unwrap();
+        assert!(page == r#"<a href="/proxy/x"></a>"#.repeat(10_000));
         // A page that breaks off is not taken for a whole one.
         let body = Body::chunks(Parts(Bytes::copy_from_slice(&gzip[..gzip.len() / 2]), 100));
         let body = rewritten(&mut headers("text/html", "gzip"), body, Arc::new(|link| link.to_owned()));
-        assert!(body.collect().now_or_never().unwrap().is_err());
+        assert!(collect(body).is_err());
     }
 
     #[test]

@@ -198,10 +198,15 @@ fn clean(path: &str) -> String {
 
 /// The target of a redirect. A path of the other side, which is known by these names, leads through the proxy again.
 fn through_proxy(location: &str, prefix: &str, names: &[&str]) -> String {
+    let is_scheme = |text: &str| {
+        let name = text.strip_suffix(':').unwrap_or(text);
+        name.is_empty() == text.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    };
     let (base, path) = match location.split_once("//") {
-        Some((scheme, rest)) if scheme.is_empty() || scheme.ends_with(':') => {
+        Some((scheme, rest)) if is_scheme(scheme) => {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            if !names.contains(&authority) {
+            if path.is_empty() || !names.contains(&authority) {
                 return location.to_owned();
             }
             // The client knows the name by which it has called this server, and no other.
@@ -239,6 +244,10 @@ mod tests {
             ("https://localhost:6443/x", "https://localhost:6443/api/v1/namespaces/a/pods/p/proxy/x"),
             ("/api/v1/namespaces/a/pods/p/proxy/x", "/api/v1/namespaces/a/pods/p/proxy/x"),
             ("x/y", "x/y"),
+            ("/login?next=https://a/b", "/api/v1/namespaces/a/pods/p/proxy/login?next=https://a/b"),
+            ("/go?to=http://10.0.0.1:80/b", "/api/v1/namespaces/a/pods/p/proxy/go?to=http://10.0.0.1:80/b"),
+            ("http://10.0.0.1:80", "http://10.0.0.1:80"),
+            ("a:b//c", "a:b//c"),
             ("https://example.com/x", "https://example.com/x"),
             ("//example.com/x", "//example.com/x"),
         ] {

@@ -44,6 +44,18 @@ async fn a_proxy_passes_on_method_path_query_and_body() {
 }
 
 #[tokio::test]
+async fn every_method_is_passed_on() {
+    let methods =
+        [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    for method in methods {
+        let node = Node::start().await;
+        let request = Request::builder().method(&method).uri(format!("{PROXY}/a")).header("host", "api.example.com");
+        let answer = node.http().raw(request.body(Full::<Bytes>::default()).unwrap()).await;
+        assert_eq!((answer.code, node.received().method), (202, method));
+    }
+}
+
+#[tokio::test]
 async fn the_root_of_a_proxy_ends_with_a_slash_and_redirects_stay_within_it() {
     let node = Node::start().await;
     let answer = node.http().get(&format!("{PROXY}?a=b")).await;
