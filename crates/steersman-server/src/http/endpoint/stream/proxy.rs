@@ -198,13 +198,10 @@ fn clean(path: &str) -> String {
 
 /// The target of a redirect. A path of the other side, which is known by these names, leads through the proxy again.
 fn through_proxy(location: &str, prefix: &str, names: &[&str]) -> String {
-    let is_scheme = |text: &str| {
-        let name = text.strip_suffix(':').unwrap_or(text);
-        name.is_empty() == text.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
-    };
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let is_scheme = |name: &str| !name.is_empty() && name.bytes().all(is_of_scheme);
     let (base, path) = match location.split_once("//") {
-        Some((scheme, rest)) if is_scheme(scheme) => {
+        Some((scheme, rest)) if scheme.is_empty() || scheme.strip_suffix(':').is_some_and(is_scheme) => {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             if path.is_empty() || !names.contains(&authority) {
                 return location.to_owned();
@@ -248,6 +245,8 @@ mod tests {
             ("/go?to=http://10.0.0.1:80/b", "/api/v1/namespaces/a/pods/p/proxy/go?to=http://10.0.0.1:80/b"),
             ("http://10.0.0.1:80", "http://10.0.0.1:80"),
             ("a:b//c", "a:b//c"),
+            ("a//10.0.0.1:80/b", "a//10.0.0.1:80/b"),
+            ("://10.0.0.1:80/b", "://10.0.0.1:80/b"),
             ("https://example.com/x", "https://example.com/x"),
             ("//example.com/x", "//example.com/x"),
         ] {
