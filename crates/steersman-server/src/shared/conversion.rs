@@ -53,8 +53,9 @@ pub(crate) async fn from_internal(from: &Served, to: &Served, internal: Value) -
     one(to_requested(to, vec![stored]).await?)
 }
 
-/// The number of objects that are sent to a conversion webhook together where they are read within a budget.
-const CONVERTED_AT_ONCE: usize = 64;
+/// The most objects that are converted at a time, and the most bytes of them, although a single one may be larger.
+pub(crate) const BATCH_OBJECTS: usize = 64;
+pub(crate) const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Why objects could not be read within a budget.
 #[derive(Debug)]
@@ -159,10 +160,13 @@ pub(crate) async fn read_within(
     budget: &Budget,
     trees: &Budget,
 ) -> Result<Vec<Value>, ReadError> {
-    // Only a webhook converts many objects faster than one after the other.
-    let at_once = if served.resource.strategy.converter().is_some() { CONVERTED_AT_ONCE } else { 1 };
     let mut read = Vec::with_capacity(objects.len());
-    for few in objects.chunks(at_once) {
+    let mut rest = objects;
+    while !rest.is_empty() {
+        // Only a webhook converts many objects faster than one after the other.
+        let n_objects = if served.resource.strategy.converter().is_some() { batch_len(rest) } else { 1 };
+        let few;
+        (few, rest) = rest.split_at(n_objects);
         let mut stored = Vec::with_capacity(few.len());
         for object in few {
             charge_reading(object, budget)?;
@@ -174,6 +178,17 @@ pub(crate) async fn read_within(
         }
     }
     Ok(read)
+}
+
+/// The number of the next objects that are converted at a time; at least one, if there are any.
+pub(crate) fn batch_len(objects: &[Arc<Object>]) -> usize {
+    let mut bytes = 0;
+    let fitting = objects.iter().take(BATCH_OBJECTS).take_while(|object| {
+        let has_room = bytes == 0 || bytes + object.json().len() <= BATCH_BYTES;
+        bytes += object.json().len();
+        has_room
+    });
+    fitting.count()
 }
 
 /// Charges the parsing of a stored object: a tree has many times the bytes of its object, each of which is looked at more than once.

@@ -10,6 +10,7 @@ use self::supply::{Next, Supply};
 use crate::http::representation::encoding::Envelope;
 use crate::http::representation::{Representation, text};
 use crate::shared::compute::AnswerCompute;
+use crate::shared::conversion::{BATCH_BYTES, BATCH_OBJECTS, batch_len};
 use crate::shared::request::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
 use crate::shared::request::negotiate::Form;
 use crate::shared::request::payload::Payload;
@@ -27,9 +28,6 @@ use steersman_machinery::{Object, Revision, Value};
 
 pub(crate) use self::supply::Reload;
 
-/// The most objects that are converted at a time, and the most bytes of them, although a single one may be larger.
-const BATCH_OBJECTS: usize = 64;
-const BATCH_BYTES: usize = 1024 * 1024;
 /// Other tasks get a turn when this many bytes of objects have been read, even if little is written of them.
 const READ_BYTES_MAX: usize = 256 * 1024;
 /// The most bytes of objects that are written in another form at a time, except that a single one may be larger: enough that they are written
@@ -350,17 +348,6 @@ impl Representation {
         let nothing = if self.form == Form::PartialMetadata { "null" } else { "[]" };
         Envelope { fields, items: "items", nothing }
     }
-}
-
-/// The number of the next objects that are converted at a time.
-fn batch_len(objects: &[Arc<Object>]) -> usize {
-    let mut bytes = 0;
-    let fitting = objects.iter().take(BATCH_OBJECTS).take_while(|object| {
-        let has_room = bytes == 0 || bytes + object.json().len() <= BATCH_BYTES;
-        bytes += object.json().len();
-        has_room
-    });
-    fitting.count()
 }
 
 fn not_json(error: NotJson) -> Failure {

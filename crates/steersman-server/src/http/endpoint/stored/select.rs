@@ -40,11 +40,6 @@ const LABELS_PER_STEP: usize = 4;
 /// The overhead of an allocation.
 const TEXT_OVERHEAD: usize = 16;
 
-/// The most objects that are converted together to see whether they are selected, and the most bytes of them, although a
-/// single one may be larger.
-const CONVERTED_AT_ONCE: usize = 64;
-const CONVERTED_BYTES: usize = 1024 * 1024;
-
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 /// The built-in kinds of which upstream does not know the field of the namespace.
@@ -145,14 +140,8 @@ impl Selection {
         let mut selected = Vec::new();
         let mut rest = &objects[..];
         while !rest.is_empty() {
-            let mut n_bytes = 0;
-            let fits = |object: &&Arc<Object>| {
-                n_bytes += object.json().len();
-                n_bytes <= CONVERTED_BYTES
-            };
-            let n_objects = rest.iter().take(CONVERTED_AT_ONCE).take_while(fits).count().max(1);
             let few;
-            (few, rest) = rest.split_at(n_objects);
+            (few, rest) = rest.split_at(conversion::batch_len(rest));
             let read = conversion::read_within(&self.served, few, budget, &Budget::unlimited()).await;
             let read = read.map_err(|error| match error {
                 ReadError::Budget(error) => error.into(),
