@@ -8,7 +8,8 @@ use steersman_server::webhook::{Mapping, Route, Services};
 #[derive(ClapArgs, Clone, Debug)]
 pub(crate) struct WebhookOptions {
     /// Call the admission and conversion webhooks behind a Service, or the server of an APIService, at this URL. May be
-    /// given more than once. Without it one of the endpoints of the Service is called. The URL is https://HOST:PORT, or http:// with a loopback address; the certificate must be valid for NAME.NAMESPACE.svc.
+    /// given more than once. Without it one of the endpoints of the Service is called. The URL is
+    /// https://HOST:PORT, or http:// with a loopback address; the certificate must be valid for NAME.NAMESPACE.svc.
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]=URL")]
     pub(crate) webhook_service: Vec<Mapping>,
     /// Call webhooks and the servers of APIServices at the endpoints of their Services. With false, at the cluster IPs, to

@@ -6,8 +6,8 @@
 //! not asked for a WebSocket.
 //!
 //! A socket holds no copy of an event, only the base64 of a chunk of a log. The bytes, which watches share, are written as
-//! the peer reads them, and the body is polled for more only when all of them are written. So a peer that does not read costs as much as over HTTP,
-//! and is cut off after the same time.
+//! the peer reads them, and the body is polled for more only when all of them are written. So a peer that does not read costs
+//! as much as over HTTP, and is cut off after the same time.
 
 mod lines;
 mod messages;
