@@ -54,6 +54,15 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// When the object becomes too large.
     fn default(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error>;
 
+    /// Sets defaults in the result of an apply, which upstream does not decode again: where a custom resource allows no
+    /// null, an applied one is refused, not dropped.
+    ///
+    /// # Errors
+    /// When the object becomes too large.
+    fn default_applied(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+        self.default(version, value, budget)
+    }
+
     /// Whether the stored bytes can be sent unchanged to a client that requests this version.
     fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
         resource.storage_version().name == version.name

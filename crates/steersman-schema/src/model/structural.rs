@@ -140,8 +140,12 @@ pub fn check_root_with_status(open_api_v3_schema: &Value, path: &Path) -> Vec<Er
             "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         return vec![Error::invalid(&path.child("type"), root.text("type"), detail)];
     }
-    // Upstream tells an empty list from an absent one here.
-    let is_given = |key: &str| root.has(key) || fields.get(key).is_some_and(Value::is_array);
+    // Upstream tells an empty list or text from an absent one here.
+    const POINTERS: [&str; 3] = ["$ref", "x-kubernetes-list-type", "x-kubernetes-map-type"];
+    let is_given = |key: &str| {
+        let is_present = |value: &Value| value.is_array() || (value.is_string() && POINTERS.contains(&key));
+        root.has(key) || fields.get(key).is_some_and(is_present)
+    };
     if fields.keys().all(|key| !is_given(key) || ALLOWED.iter().any(|(name, _)| name == key)) {
         return Vec::new();
     }

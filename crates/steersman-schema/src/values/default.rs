@@ -16,6 +16,26 @@ pub fn apply(schema: &Schema, value: &mut Value, budget: &Budget) -> Result<(), 
     fill(schema, value, budget)
 }
 
+/// Sets defaults as [`apply`] does, but leaves other nulls that are not allowed to validation.
+///
+/// # Errors
+/// When the value becomes too large. It is then only partly defaulted.
+pub fn fill(schema: &Schema, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+    match value {
+        Value::Array(items) => {
+            let Some(item) = schema.item() else { return Ok(()) };
+            budget.work(items.len())?;
+            for each in items {
+                default_null(item, each, budget)?;
+                fill(item, each, budget)?;
+            }
+        }
+        Value::Object(fields) => fill_fields(schema, fields, budget)?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    Ok(())
+}
+
 fn is_wrong_null(schema: &Schema, value: &Value) -> bool {
     value.is_null() && !schema.nullable
 }
@@ -37,22 +57,6 @@ fn drop_nulls(schema: Option<&Schema>, value: &mut Value) {
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-}
-
-fn fill(schema: &Schema, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
-    match value {
-        Value::Array(items) => {
-            let Some(item) = schema.item() else { return Ok(()) };
-            budget.work(items.len())?;
-            for each in items {
-                default_null(item, each, budget)?;
-                fill(item, each, budget)?;
-            }
-        }
-        Value::Object(fields) => fill_fields(schema, fields, budget)?,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-    Ok(())
 }
 
 fn fill_fields(schema: &Schema, fields: &mut Map, budget: &Budget) -> Result<(), budget::Error> {

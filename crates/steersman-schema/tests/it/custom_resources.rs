@@ -580,7 +580,11 @@ fn a_status_subresource_restricts_the_root() {
     let fine =
         json!({"type": "object", "description": "d", "properties": {}, "required": [], "additionalProperties": null});
     assert_eq!(structural::check_root_with_status(&fine, &path), []);
-    for odd in [json!({"type": "object", "oneOf": [{"required": ["a"]}]}), json!({"type": "object", "oneOf": []})] {
+    for odd in [
+        json!({"type": "object", "oneOf": [{"required": ["a"]}]}),
+        json!({"type": "object", "oneOf": []}),
+        json!({"type": "object", "x-kubernetes-list-type": ""}),
+    ] {
         let said = structural::check_root_with_status(&odd, &path)[0].to_string();
         assert!(said.starts_with("S: Invalid value: ") && said.contains("only [Description Type Format"), "{said}");
     }

@@ -723,7 +723,10 @@ fn the_claims_of_a_pod_are_made_for_those_that_it_wants() {
     };
     assert_eq!(errors("gpu", "mine"), [] as [&str; 0]);
     assert_eq!(errors("cpu", "mine"), ["status.resourceClaimStatuses[0].name"]);
-    assert_eq!(errors("gpu", "A"), ["status.resourceClaimStatuses[0].name"]);
+    assert_eq!(errors("gpu", "A"), ["status.resourceClaimStatuses[0].resourceClaimName"]);
+    let twice = json!([{"name": "gpu", "resourceClaimName": "mine"}, {"name": "gpu"}]);
+    let (_, errors) = pods.update(Endpoint::Status, &pod, |pod| pod["status"]["resourceClaimStatuses"] = twice);
+    assert_eq!(fields(&errors), ["status.resourceClaimStatuses[1].name"]);
 }
 
 #[test]

@@ -206,6 +206,152 @@ fn the_status_of_a_pod_is_written_apart() {
     assert_eq!(new["status"], old["status"]);
 }
 
+/// The errors of a pod's new status after an old one.
+fn status_errors(spec: Value, old: Value, new: Value) -> Vec<String> {
+    let pods = Subject::of("", "Pod");
+    let mut pod = pods.created(json!({"metadata": {"name": "p"}, "spec": spec}));
+    pod["status"].as_object_mut().unwrap().extend(old.as_object().unwrap().clone());
+    let (_, errors) = pods.update(Endpoint::Status, &pod, |pod| {
+        pod["status"].as_object_mut().unwrap().extend(new.as_object().unwrap().clone());
+    });
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_conditions_of_a_pod_have_names() {
+    let errors = |condition: Value| {
+        let spec = short_pod()["spec"].clone();
+        status_errors(spec, json!({}), json!({"conditions": [condition], "observedGeneration": -1}))
+    };
+    let observed = "status.observedGeneration: Invalid value: -1: must be a non-negative integer";
+    assert_eq!(errors(json!({"type": "example.com/ready", "status": "True"})), [observed]);
+    assert_eq!(
+        errors(json!({"type": "Ready", "status": "True", "observedGeneration": -2})),
+        ["status.conditions[0].observedGeneration: Invalid value: -2: must be a non-negative integer", observed]
+    );
+    for (kind, first) in [("", "name part must be non-empty"), ("a b", "name part must consist of alphanumeric")] {
+        let errors = errors(json!({"type": kind, "status": "True"}));
+        assert!(errors[0].starts_with(&format!("status.conditions[0].Type: Invalid value: {kind:?}: {first}")));
+    }
+}
+
+#[test]
+fn a_container_that_has_ended_for_good_does_not_run_again() {
+    let ended = |list: &str, code: i64| json!({list: [{"name": "other"}, {"name": "c", "state": {"terminated": {"exitCode": code}}}]});
+    let errors = |list: &str, policy: &str, code: i64, of_container: Value| {
+        let mut spec = short_pod()["spec"].clone();
+        spec["restartPolicy"] = json!(policy);
+        let mut container = json!({"name": "c", "image": "i"});
+        container.as_object_mut().unwrap().extend(of_container.as_object().unwrap().clone());
+        match list {
+            "initContainerStatuses" => {
+                spec["containers"][0]["name"] = json!("main");
+                spec["initContainers"] = json!([container]);
+            }
+            _ => spec["containers"] = json!([container]),
+        }
+        status_errors(spec, ended(list, code), json!({list: [{"name": "c", "state": {"running": {}}}]}))
+    };
+    let refused =
+        |list: &str| [format!("status.{list}[1].state: Forbidden: may not be transitioned to non-terminated state")];
+    let rule = |operator: &str, action: &str| {
+        json!({"restartPolicy": "Never", "restartPolicyRules": [
+            {"action": action, "exitCodes": {"operator": operator, "values": [42]}},
+        ]})
+    };
+    let (main, init) = ("containerStatuses", "initContainerStatuses");
+    for (list, policy, code, of_container) in [
+        (main, "Always", 0, json!({})),
+        (main, "OnFailure", 1, json!({})),
+        (init, "Never", 0, json!({"restartPolicy": "Always"})),
+        (main, "Never", 42, rule("In", "Restart")),
+        (main, "Never", 41, rule("NotIn", "Restart")),
+        (main, "Never", 1, json!({"restartPolicy": "OnFailure"})),
+        (main, "Never", 1, rule("In", "RestartAllContainers")),
+    ] {
+        assert_eq!(errors(list, policy, code, of_container.clone()), [""; 0], "{policy} {code} {of_container}");
+    }
+    for (list, policy, code, of_container) in [
+        (main, "Never", 1, json!({})),
+        (main, "OnFailure", 0, json!({})),
+        (init, "Never", 1, json!({})),
+        (main, "Always", 1, json!({"restartPolicy": "Never"})),
+        (main, "Always", 41, rule("In", "Restart")),
+        (main, "Always", 42, rule("NotIn", "Restart")),
+        ("ephemeralContainerStatuses", "Always", 1, json!({})),
+    ] {
+        assert_eq!(errors(list, policy, code, of_container.clone()), refused(list), "{policy} {code} {of_container}");
+    }
+}
+
+#[test]
+fn the_users_and_resources_of_containers_are_those_that_they_can_have() {
+    let spec = json!({
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}, {"name": "nic", "resourceClaimName": "yours"}],
+        "containers": [{"name": "c", "image": "i", "resources": {
+            "requests": {"cpu": "1"},
+            "claims": [{"name": "gpu"}, {"name": "nic", "request": "two"}],
+        }}],
+    });
+    let errors = |list: &str, status: Value| status_errors(spec.clone(), json!({}), json!({list: [status]}));
+    let of = |resource: Value| json!({"name": "c", "allocatedResourcesStatus": [resource]});
+    let unit = |id: &str| json!({"resourceID": id, "health": "Healthy"});
+    for name in ["cpu", "claim:gpu", "claim:nic/two"] {
+        let resource = json!({"name": name, "resources": [unit("a"), unit("b")]});
+        assert_eq!(errors("containerStatuses", of(resource)), [""; 0], "{name}");
+    }
+    let at = "status.containerStatuses[0].allocatedResourcesStatus[0]";
+    assert_eq!(
+        errors("containerStatuses", of(json!({"name": "memory", "resources": [unit("a"), unit("a")]}))),
+        [
+            &*format!("{at}.name: Invalid value: \"memory\": must match one of the container's resource requests"),
+            &*format!("{at}.resources[1].resourceID: Duplicate value: \"a\""),
+        ]
+    );
+    let claim = errors("containerStatuses", of(json!({"name": "claim:gpu/one"})));
+    assert!(
+        claim[0].starts_with(&format!("{at}.name: Invalid value: \"claim:gpu/one\": must match one of")),
+        "{claim:?}"
+    );
+    let odd = json!({"name": "cpu", "resources": [{"resourceID": "a", "health": "Fine", "message": ""}]});
+    assert_eq!(
+        errors("containerStatuses", of(odd)),
+        [
+            &*format!(
+                "{at}.resources[0].health: Unsupported value: \"Fine\": supported values: \"Healthy\", \"Unhealthy\", \"Unknown\""
+            ),
+            &*format!("{at}.resources[0].message: Required value: must be non-empty if specified"),
+        ]
+    );
+    assert_eq!(
+        errors("ephemeralContainerStatuses", of(json!({"name": "cpu"}))),
+        [
+            "status.ephemeralContainerStatuses[0].allocatedResourcesStatus: Forbidden: must not be specified in container status"
+        ]
+    );
+    assert_eq!(
+        errors(
+            "initContainerStatuses",
+            json!({"name": "c", "user": {"linux": {"uid": -1, "gid": 0, "supplementalGroups": [2_147_483_648_i64]}}})
+        ),
+        [
+            "status.initContainerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+            "status.initContainerStatuses[0].user.linux.supplementalGroups[0]: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive",
+        ]
+    );
+}
+
+#[test]
+fn a_wrong_address_of_a_pod_may_stay_but_not_come() {
+    let spec = short_pod()["spec"].clone();
+    let addresses = json!({"podIP": "010.1.1.1", "podIPs": [{"ip": "010.1.1.1"}]});
+    assert_eq!(status_errors(spec.clone(), addresses.clone(), json!({"phase": "Running"})), [""; 0]);
+    assert_eq!(
+        status_errors(spec, json!({}), addresses),
+        [r#"status.podIPs[0]: Invalid value: "010.1.1.1": must not have leading 0s"#]
+    );
+}
+
 fn short_deployment() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
         "selector": {"matchLabels": {"a": "b"}},

@@ -111,6 +111,10 @@ impl Strategy for Objects {
         default::apply(&version.schema, value, budget)
     }
 
+    fn default_applied(&self, version: &Version, value: &mut Value, budget: &Budget) -> Result<(), budget::Error> {
+        default::fill(&version.schema, value, budget)
+    }
+
     fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
         self.is_pristine && resource.storage_version().name == version.name
     }

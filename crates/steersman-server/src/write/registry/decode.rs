@@ -141,7 +141,11 @@ pub(crate) fn decode_patched(
         FieldValidation::Warn => warn(operation, document, &decoded),
         FieldValidation::Ignore => {}
     }
-    operation.strategy().default(operation.version(), &mut decoded.value, &operation.budget)?;
+    let (version, value, budget) = (operation.version(), &mut decoded.value, &operation.budget);
+    match misfit {
+        Misfit::Malformed => operation.strategy().default_applied(version, value, budget)?,
+        Misfit::Unprocessable => operation.strategy().default(version, value, budget)?,
+    }
     Ok(decoded.value)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::store::engine::{Engine, puts, says};
 use crate::support::{Http, TestServer, serve, text, version};
+use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -94,6 +95,36 @@ async fn a_changed_schema_is_in_force_for_the_next_request() {
         assert_eq!(http.post(KITES, &kite(&name, bound + 1)).await.refusal(), (422, "Invalid".to_owned()));
         http.post(KITES, &kite(&name, bound)).await.ok();
     }
+}
+
+/// As upstream, which does not decode the result of an apply again.
+#[tokio::test]
+async fn a_null_that_is_not_allowed_is_dropped_unless_it_is_applied() {
+    let http = test().await.http();
+    let spec = json!({"type": "object", "properties": {
+        "color": {"type": "string"},
+        "length": {"type": "integer", "default": 3},
+        "tail": {"type": "string", "nullable": true},
+    }});
+    http.merge(
+        &format!("{DEFINITIONS}/kites.example.com"),
+        &json!({"spec": {"versions": definition(&spec)["spec"]["versions"]}}),
+    )
+    .await
+    .ok();
+    let mut red = kite("red", 1);
+    red["spec"] = json!({"color": null, "length": null, "tail": null});
+    let wanted = json!({"length": 3, "tail": null});
+    assert_eq!(http.post(KITES, &red).await.ok()["spec"], wanted);
+    let apply = |kite: &Value| {
+        let path = format!("{KITES}/red?fieldManager=m&force=true");
+        http.send(Method::PATCH, &path, "application/apply-patch+yaml", kite.to_string())
+    };
+    let answer = apply(&red).await;
+    assert_eq!(answer.refusal(), (422, "Invalid".to_owned()), "{}", answer.body_text());
+    assert!(answer.body_text().contains("spec.color: Invalid value: \\\"null\\\""), "{}", answer.body_text());
+    red["spec"].as_object_mut().unwrap().remove("color");
+    assert_eq!(apply(&red).await.ok()["spec"], wanted);
 }
 
 #[tokio::test(start_paused = true)]

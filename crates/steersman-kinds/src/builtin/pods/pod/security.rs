@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 
-const ID_MAX: i64 = i32::MAX as i64;
+pub(super) const ID_MAX: i64 = i32::MAX as i64;
 
 /// The rules of the security context of a pod.
 pub(super) const POD: &[Rule] = &[

@@ -1,5 +1,6 @@
 //! Validation of a pod's status.
 
+use crate::builtin::pods::pod::container_status;
 use crate::builtin::rules;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -9,31 +10,53 @@ use std::net::IpAddr;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
+const NOT_NEGATIVE: &str = "must be a non-negative integer";
+
 /// The rules of changes through `/status`.
 pub(super) const STATUS: &[Rule] = &[
+    Rule::new("status.conditions[]", Check::By(condition)),
     Rule::new("status.nominatedNodeName", Check::Format(name::dns1123_subdomain)).unless_empty(),
     Rule::new("", Check::Change(nominated)),
+    Rule::new("status.observedGeneration", Check::AtLeast(0, NOT_NEGATIVE)),
     Rule::new("status.qosClass", Check::Immutable),
-    Rule::new("status.hostIPs[].ip", Check::By(rules::ip)).blaming("status.hostIPs[]"),
-    Rule::new("status.podIPs[].ip", Check::By(rules::ip)).blaming("status.podIPs[]"),
-    Rule::new("status", Check::By(addresses)),
-    Rule::new("", Check::Change(containers)),
+    Rule::new("status", Check::Change(addresses)),
+    Rule::new("", Check::Change(container_status::transitions)),
     Rule::new("", Check::By(claims)),
     Rule::new("", Check::By(extended_resources)),
+    Rule::new("", Check::By(container_status::users)),
+    Rule::new("", Check::By(container_status::allocated_resources)),
 ];
+
+/// Validates a condition. Those of the kubelet and the scheduler have fixed names.
+fn condition(condition: &Field<'_>, errors: &mut Vec<Error>) {
+    let observed = condition.field("observedGeneration");
+    if observed.number().is_some_and(|generation| generation < 0) {
+        errors.push(observed.invalid(NOT_NEGATIVE));
+    }
+    let kind = condition.field("type");
+    if !matches!(kind.text(), "PodScheduled" | "Ready" | "Initialized") {
+        // Upstream names the field as it is named in Go, and shows an absent type as an empty one.
+        let path = condition.path.child("Type");
+        let wrong = name::qualified(kind.text()).into_iter();
+        errors.extend(wrong.map(|detail| Error::invalid(&path, kind.text(), detail)));
+    }
+}
 
 /// Validates the claims that were made for those of the spec.
 fn claims(pod: &Field<'_>, errors: &mut Vec<Error>) {
     let wanted = pod.at(&["spec", "resourceClaims"]);
+    let mut seen = BTreeSet::new();
     for made in pod.at(&["status", "resourceClaimStatuses"]).items() {
         let name = made.field("name");
         if !wanted.items().any(|claim| claim.field("name").text() == name.text()) {
             errors.push(name.invalid("must match the name of an entry in `spec.resourceClaims`"));
         }
+        if !seen.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
         let made = made.field("resourceClaimName");
         if made.is_present() {
-            // Upstream blames the name here too.
-            rules::named(&Field { path: name.path.clone(), ..made }, name::dns1123_subdomain, errors);
+            rules::named(&made, name::dns1123_subdomain, errors);
         }
     }
 }
@@ -82,45 +105,27 @@ fn nominated(change: &Change<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn addresses(status: &Field<'_>, errors: &mut Vec<Error>) {
-    for addresses in ["hostIPs", "podIPs"].map(|list| status.field(list)) {
-        let ips: Vec<IpAddr> =
-            addresses.items().filter_map(|address| rules::sloppy_ip(address.field("ip").text())).collect();
+/// Validates the addresses of the pod and of its host. A wrong one that was there before stays.
+fn addresses(change: &Change<'_>, errors: &mut Vec<Error>) {
+    for list in ["hostIPs", "podIPs"] {
+        let Change { new, old } = change.field(list);
+        for address in new.items() {
+            let text = address.field("ip").text();
+            if !old.items().any(|before| before.field("ip").text() == text) {
+                // Upstream blames the item, not its field.
+                rules::ip(&Field { path: address.path.clone(), ..address.field("ip") }, errors);
+            }
+        }
+        let ips: Vec<IpAddr> = new.items().filter_map(|address| rules::sloppy_ip(address.field("ip").text())).collect();
         let n_v4 = ips.iter().filter(|ip| ip.is_ipv4()).count();
         if n_v4 > 1 || ips.len() - n_v4 > 1 {
-            errors.push(addresses.invalid("may specify no more than one IP for each IP family"));
+            errors.push(new.invalid("may specify no more than one IP for each IP family"));
         }
     }
+    let status = &change.new;
     if let Some(first) = status.field("hostIPs").items().next().map(|first| first.field("ip"))
         && first.text() != status.field("hostIP").text()
     {
         errors.push(first.invalid("must be equal to `hostIP`"));
-    }
-}
-
-fn containers(change: &Change<'_>, errors: &mut Vec<Error>) {
-    let policy = change.new.at(&["spec", "restartPolicy"]);
-    let Change { new: status, old } = change.field("status");
-    if policy.text() != "Always" {
-        for list in ["containerStatuses", "initContainerStatuses"] {
-            stays_ended(&status.field(list), &old.field(list), policy.text(), errors);
-        }
-    }
-}
-
-/// A container that has terminated for good must not run again.
-fn stays_ended(new: &Field<'_>, old: &Field<'_>, restart_policy: &str, errors: &mut Vec<Error>) {
-    for before in old.items() {
-        let terminated = before.at(&["state", "terminated"]);
-        let failed = terminated.field("exitCode").number().unwrap_or(0) != 0;
-        if terminated.is_absent() || (failed && restart_policy == "OnFailure") {
-            continue;
-        }
-        let same = |status: &Field<'_>| status.field("name").text() == before.field("name").text();
-        if let Some(after) = new.items().find(same)
-            && after.at(&["state", "terminated"]).is_absent()
-        {
-            errors.push(after.field("state").forbidden("may not be transitioned to non-terminated state"));
-        }
     }
 }
