@@ -33,10 +33,13 @@ pub(crate) struct Options {
     #[arg(long)]
     release: bool,
     /// Run Kubernetes' conformance suite instead, which takes an hour
-    #[arg(long, conflicts_with = "keep")]
+    #[arg(long, group = "other", conflicts_with = "keep")]
     conformance: bool,
-    /// Run it on Kubernetes' own etcd, API server, controller manager and scheduler, to compare with
-    #[arg(long, requires = "conformance")]
+    /// Measure the control plane with 200 Pods instead: memory, processor time, commands and logs
+    #[arg(long, group = "other", conflicts_with_all = ["keep", "facts"])]
+    measure: bool,
+    /// Do that on Kubernetes' own etcd, API server, controller manager and scheduler, to compare with
+    #[arg(long, requires = "other")]
     upstream: bool,
     /// Facts to check, by the names of their files below tests/cluster/facts, such as 20-pods; name those before them too, whose
     /// objects they use. Without a name, all. With --conformance, a file with the names of specs
@@ -54,14 +57,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 
 /// Checks all facts, for `cargo xtask test --long`.
 pub(crate) fn test_all(workspace: &Workspace, report: &mut Report) -> anyhow::Result<Tally> {
-    let options = Options { keep: false, release: false, conformance: false, upstream: false, facts: Vec::new() };
+    let options =
+        Options { keep: false, release: false, conformance: false, measure: false, upstream: false, facts: Vec::new() };
     test(workspace, report, Profile::Tested, &options)
 }
 
 fn test(workspace: &Workspace, report: &mut Report, profile: Profile, options: &Options) -> anyhow::Result<Tally> {
     let mut counted = Tally::default();
     let parts = workspace.tools().join("cluster");
-    let scripts: &[&str] = if options.conformance { &["./prepare", "conformance/images"] } else { &["./prepare"] };
+    // The images of the suite come with Kubernetes' own control plane.
+    let is_larger = options.conformance || options.upstream;
+    let scripts: &[&str] = if is_larger { &["./prepare", "conformance/images"] } else { &["./prepare"] };
     anyhow::ensure!(!options.conformance || options.facts.len() <= 1, "--conformance takes one file of specs");
     if report.set_up("a cluster of real parts", || prepare(workspace, &parts, scripts, options)).is_some() {
         let (kubectl, binary) = (tools::kubectl(workspace)?, workspace.build_steersman(profile)?);
@@ -105,14 +111,16 @@ fn check(
         for file in &options.facts {
             command.arg(std::path::absolute(file).with_context(|| format!("{file} is no path"))?);
         }
-        if options.upstream {
-            command.env("UPSTREAM", "1");
-        }
+    } else if options.measure {
+        command.arg("./measure");
     } else {
         command.arg("./run").args(options.facts.iter().map(|facts| format!("facts/{facts}")));
     }
     command.current_dir(workspace.root.join(DIRECTORY));
     command.env("STEERSMAN", binary).env("KUBECTL", kubectl).env("PARTS", parts).env("SCRATCH", &scratch);
+    if options.upstream {
+        command.env("UPSTREAM", "1");
+    }
     if options.keep {
         command.env("KEEP", "1");
     }

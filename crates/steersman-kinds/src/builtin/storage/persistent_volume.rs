@@ -170,14 +170,19 @@ fn only_storage(capacity: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-fn amount(amount: &Field<'_>, errors: &mut Vec<Error>) {
+/// An amount must not be negative as upstream counts it, which wraps a number of 64 bits around.
+pub fn countable(amount: &Field<'_>, errors: &mut Vec<Error>) {
     let Ok(quantity) = Quantity::parse(amount.text()) else { return };
-    // Upstream wraps a number of 64 bits around.
     let wrapped = amount.text().parse::<u64>().ok().map(u64::cast_signed);
     let whole = wrapped.unwrap_or_else(|| quantity.to_whole());
     if whole < 0 {
         errors.push(Error::invalid(&amount.path, whole, "must be a valid resource quantity"));
     }
+}
+
+fn amount(amount: &Field<'_>, errors: &mut Vec<Error>) {
+    countable(amount, errors);
+    let Ok(quantity) = Quantity::parse(amount.text()) else { return };
     if quantity.is_negative() || quantity.is_zero() {
         errors.push(amount.invalid("must be greater than zero"));
     }

@@ -41,7 +41,7 @@ pub const KIND: Kind = Kind {
         Rule::new("allowedTopologies", Check::By(topologies)),
         Rule::new("provisioner", Check::By(provisioner)).and_required(""),
         Rule::new("parameters", Check::By(parameters)),
-        Rule::new("reclaimPolicy", Check::OneOf(&["Delete", "Retain"])),
+        Rule::new("reclaimPolicy", Check::OneOf(&["Delete", "Retain"])).unless_empty(),
         Rule::new("volumeBindingMode", Check::OneOf(&["Immediate", "WaitForFirstConsumer"])),
         Rule::new("parameters", Check::Immutable),
         Rule::new("provisioner", Check::Immutable),

@@ -8,7 +8,7 @@ use crate::builtin::rules::field::Field;
 use crate::builtin::rules::quantity::round_up;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::builtin::rules::selector;
-use crate::builtin::storage::persistent_volume::{ACCESS_MODES, ONE_POD_ALONE, access_modes};
+use crate::builtin::storage::persistent_volume::{self, ACCESS_MODES, ONE_POD_ALONE, access_modes};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
@@ -53,7 +53,7 @@ pub const KIND: Kind = Kind {
     ],
     warnings: |claim, _| fractions(claim),
     validate_status: &[
-        Rule::new("status.capacity.*", Check::NotNegativeQuantity),
+        Rule::new("status.capacity.*", Check::By(persistent_volume::countable)),
         Rule::new("status.allocatedResourceStatuses", Check::By(resize_states)),
         Rule::new("status.allocatedResources", Check::By(allocated)),
     ],
@@ -247,7 +247,7 @@ fn allocated(amounts: &Field<'_>, errors: &mut Vec<Error>) {
         let n_errors = errors.len();
         resource_key(resource, amounts, errors);
         if errors.len() == n_errors {
-            Check::NotNegativeQuantity.of(&amount, errors);
+            persistent_volume::countable(&amount, errors);
         }
     }
 }

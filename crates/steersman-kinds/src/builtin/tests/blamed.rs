@@ -663,6 +663,58 @@ fn a_file_about_a_field_is_not_blamed_for_a_resource() {
 }
 
 #[test]
+fn a_divisor_is_a_unit_of_its_resource() {
+    let reference = |resource: &str, divisor: &str| {
+        let source = json!({"resource": resource, "divisor": divisor, "containerName": "c"});
+        let mut named = source.clone();
+        named.as_object_mut().unwrap().remove("containerName");
+        let env = json!([{"name": "A", "valueFrom": {"resourceFieldRef": named}}]);
+        let containers = json!([{"name": "c", "image": "i", "env": env}]);
+        let items = json!([{"path": "p", "resourceFieldRef": source}]);
+        let volumes = json!([{"name": "v", "downwardAPI": {"items": items}}]);
+        blamed("", "PodTemplate", pod_template(json!({"containers": containers, "volumes": volumes})))
+    };
+    for (resource, divisor) in [
+        ("limits.cpu", "1m"),
+        ("requests.cpu", "1"),
+        ("limits.memory", "1Gi"),
+        ("requests.memory", "1000"),
+        ("limits.ephemeral-storage", "0"),
+        ("limits.hugepages-2Mi", "1k"),
+    ] {
+        assert_eq!(reference(resource, divisor), [] as [&str; 0], "{resource} {divisor}");
+    }
+    let both = [
+        "template.spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor",
+        "template.spec.volumes[0].downwardAPI.resourceFieldRef.divisor",
+    ];
+    for (resource, divisor) in [
+        ("limits.cpu", "1e3"),
+        ("requests.cpu", "10m"),
+        ("limits.memory", "2Gi"),
+        ("limits.ephemeral-storage", "1m"),
+        ("requests.hugepages-2Mi", "3"),
+    ] {
+        assert_eq!(reference(resource, divisor), both, "{resource} {divisor}");
+    }
+}
+
+#[test]
+fn a_file_about_a_resource_names_its_container() {
+    let item = json!({"path": "p", "resourceFieldRef": {"resource": "odd"}});
+    let volumes = json!([{"name": "v", "downwardAPI": {"items": [item]}}]);
+    let fields = blamed("", "PodTemplate", pod_template(json!({"volumes": volumes})));
+    assert_eq!(fields, ["template.spec.volumes[0].downwardAPI.resourceFieldRef.containerName"]);
+}
+
+#[test]
+fn a_class_of_storage_may_have_an_empty_policy() {
+    let class = |policy: &str| json!({"metadata": {"name": "c"}, "provisioner": "p", "reclaimPolicy": policy});
+    assert_eq!(blamed("storage.k8s.io", "StorageClass", class("")), [] as [&str; 0]);
+    assert_eq!(blamed("storage.k8s.io", "StorageClass", class("Odd")), ["reclaimPolicy"]);
+}
+
+#[test]
 fn a_job_without_the_newer_labels_goes_on_without_them() {
     let jobs = Subject::of("batch", "Job");
     let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
@@ -690,6 +742,12 @@ fn an_amount_of_storage_with_the_highest_of_64_bits_is_negative_as_upstream() {
     };
     assert_eq!(fields("9223372036854775807"), [] as [&str; 0]);
     assert_eq!(fields("9223372036854775808"), ["spec.capacity[storage]"]);
+    let claims = Subject::of("", "PersistentVolumeClaim");
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let claim = claims.created(json!({"metadata": {"name": "c", "resourceVersion": "1"}, "spec": spec}));
+    let capacity = |claim: &mut Value| claim["status"]["capacity"] = json!({"storage": "9223372036854775808"});
+    let (_, errors) = claims.update(Endpoint::Status, &claim, capacity);
+    assert_eq!(super::fields(&errors), ["status.capacity[storage]"]);
 }
 
 #[test]

@@ -206,6 +206,14 @@ fn the_status_of_a_pod_is_written_apart() {
     assert_eq!(new["status"], old["status"]);
 }
 
+#[test]
+fn a_negative_grace_period_is_one_second() {
+    let pods = Subject::of("", "Pod");
+    let mut pod = short_pod();
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(-5);
+    assert_eq!(pods.created(pod)["spec"]["terminationGracePeriodSeconds"], 1);
+}
+
 /// The errors of a pod's new status after an old one.
 fn status_errors(spec: Value, old: Value, new: Value) -> Vec<String> {
     let pods = Subject::of("", "Pod");

@@ -7,7 +7,7 @@ use crate::value::at;
 /// `Guaranteed`, `Burstable` or `BestEffort`.
 pub fn class(pod: &Value) -> &'static str {
     // Resources of the pod as a whole take precedence over those of its containers.
-    let whole = at(pod, &["spec"]).filter(|spec| asks_for_any(spec));
+    let whole = at(pod, &["spec"]).filter(|spec| spec.get("resources").is_some_and(Value::is_object));
     let parts: Vec<&Value> = match whole {
         Some(spec) => vec![spec],
         None => ["containers", "initContainers"]
@@ -68,6 +68,8 @@ mod tests {
     #[test]
     fn one_container_without_limits_takes_the_guarantee() {
         let limits = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let pod = json!({"spec": {"resources": {}, "containers": [{"resources": limits}]}});
+        assert_eq!(class(&pod), "BestEffort", "the resources of the pod count, even if there are none");
         let pod = json!({"spec": {"containers": [{"resources": limits}, {}]}});
         assert_eq!(class(&pod), "Burstable");
     }

@@ -116,10 +116,8 @@ async fn a_null_that_is_not_allowed_is_dropped_unless_it_is_applied() {
     red["spec"] = json!({"color": null, "length": null, "tail": null});
     let wanted = json!({"length": 3, "tail": null});
     assert_eq!(http.post(KITES, &red).await.ok()["spec"], wanted);
-    let apply = |kite: &Value| {
-        let path = format!("{KITES}/red?fieldManager=m&force=true");
-        http.send(Method::PATCH, &path, "application/apply-patch+yaml", kite.to_string())
-    };
+    let path = format!("{KITES}/red?fieldManager=m&force=true");
+    let apply = |kite: &Value| http.send(Method::PATCH, &path, "application/apply-patch+yaml", kite.to_string());
     let answer = apply(&red).await;
     assert_eq!(answer.refusal(), (422, "Invalid".to_owned()), "{}", answer.body_text());
     assert!(answer.body_text().contains("spec.color: Invalid value: \\\"null\\\""), "{}", answer.body_text());

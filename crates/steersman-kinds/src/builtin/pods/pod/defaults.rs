@@ -11,6 +11,12 @@ use steersman_machinery::value::{Map, at, object_at};
 pub fn pod(pod: &mut Value) {
     if let Some(pod_spec) = object_at(pod, &["spec"]) {
         unless_set(pod_spec, "enableServiceLinks", true);
+        // A template keeps a negative time.
+        if let Some(grace) = pod_spec.get_mut("terminationGracePeriodSeconds")
+            && grace.as_i64().is_some_and(|seconds| seconds < 0)
+        {
+            *grace = json!(1);
+        }
         let is_on_host_network = pod_spec.get("hostNetwork") == Some(&Value::Bool(true));
         for container in containers(pod_spec) {
             requests_from_limits(container);

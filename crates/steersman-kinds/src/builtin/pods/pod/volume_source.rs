@@ -1,6 +1,6 @@
 //! Validation of volume sources.
 
-use crate::builtin::pods::pod::container::environment::{FILE_FIELDS, field_reference, resource_reference};
+use crate::builtin::pods::pod::container::environment::{FILE_FIELDS, field_reference, resource_of_container};
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
@@ -157,7 +157,7 @@ const DOWNWARD_ITEM: &[Rule] = &[
 /// Validates a reference to a resource, unless there is one to a field too.
 fn resource_alone(item: &Field<'_>, errors: &mut Vec<Error>) {
     if item.field("fieldRef").is_absent() {
-        resource_reference(&item.field("resourceFieldRef"), errors);
+        resource_of_container(&item.field("resourceFieldRef"), errors);
     }
 }
 

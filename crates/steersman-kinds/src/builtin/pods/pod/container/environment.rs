@@ -6,6 +6,7 @@ use crate::builtin::rules::rule::{Check, Rule, check_field};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
+use steersman_machinery::quantity::Quantity;
 
 /// The rules of a variable.
 pub(in crate::builtin::pods::pod) const VARIABLE: &[Rule] =
@@ -21,7 +22,7 @@ pub(in crate::builtin) const VALUE_SOURCE: &[Rule] = &[
     Rule::new("secretKeyRef", Check::Rules(KEY)).if_present(),
     Rule::new("fileKeyRef", Check::Rules(FILE_KEY)).if_present(),
     Rule::new("fieldRef", Check::By(|reference, errors| field_reference(reference, ENVIRONMENT_FIELDS, errors))),
-    Rule::new("resourceFieldRef", Check::By(resource_reference)),
+    Rule::new("resourceFieldRef", Check::By(own_resource)),
 ];
 
 const KEY: &[Rule] = &[
@@ -127,18 +128,59 @@ pub(in crate::builtin) const RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
-/// Validates a reference to a container's resource request or limit.
-pub(in crate::builtin::pods::pod) fn resource_reference(reference: &Field<'_>, errors: &mut Vec<Error>) {
-    if reference.is_absent() {
-        return;
+/// The units in which requests and limits other than those of CPU are given.
+const BYTES: &[&str] = &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+
+/// Validates a reference of a variable to its container's resource request or limit.
+fn own_resource(reference: &Field<'_>, errors: &mut Vec<Error>) {
+    if reference.is_present() {
+        resource(&reference.field("resource"), errors);
+        divisor(reference, errors);
     }
-    let resource = reference.field("resource");
-    let is_huge_page =
-        ["limits.hugepages-", "requests.hugepages-"].iter().any(|lead| resource.text().starts_with(lead));
+}
+
+/// Validates a reference of a file to a container's resource request or limit.
+pub(in crate::builtin::pods::pod) fn resource_of_container(reference: &Field<'_>, errors: &mut Vec<Error>) {
+    if reference.is_present() {
+        let container = reference.field("containerName");
+        match container.is_empty() {
+            true => errors.push(container.required("")),
+            false => resource(&reference.field("resource"), errors),
+        }
+        divisor(reference, errors);
+    }
+}
+
+fn resource(resource: &Field<'_>, errors: &mut Vec<Error>) {
     if resource.is_empty() {
         errors.push(resource.required(""));
-    } else if !is_huge_page {
-        rules::one_of(&resource, RESOURCES, errors);
+    } else if !is_huge_page(resource.text()) {
+        rules::one_of(resource, RESOURCES, errors);
+    }
+}
+
+fn is_huge_page(resource: &str) -> bool {
+    ["limits.hugepages-", "requests.hugepages-"].iter().any(|lead| resource.starts_with(lead))
+}
+
+/// The amount by which a request or limit is divided must be a unit of its resource.
+fn divisor(reference: &Field<'_>, errors: &mut Vec<Error>) {
+    let (resource, divisor) = (reference.field("resource"), reference.field("divisor"));
+    let is_zero = Quantity::parse(divisor.text()).is_ok_and(Quantity::is_zero);
+    let Some(unit) = Quantity::canonical(divisor.text()).ok().filter(|_| !is_zero) else { return };
+    let kind = resource.text().split_once('.').map_or("", |(_, kind)| kind);
+    let (units, what) = match kind {
+        "cpu" => (&["1m", "1"][..], "cpu"),
+        "memory" => (BYTES, "memory"),
+        "ephemeral-storage" => (BYTES, "local ephemeral storage"),
+        _ if is_huge_page(resource.text()) => (BYTES, "hugepages"),
+        _ => return,
+    };
+    if !units.contains(&&*unit) {
+        let listed = if what == "cpu" { "1m and 1".to_owned() } else { units.join(", ") };
+        let why = format!("only divisor's values {listed} are supported with the {what} resource");
+        // Upstream shows the resource.
+        errors.push(Error::invalid(&divisor.path, resource.text(), why));
     }
 }
 
