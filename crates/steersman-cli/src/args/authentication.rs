@@ -52,6 +52,10 @@ pub(crate) struct AuthenticationOptions {
     /// scheduler and the controllers that nodes need. `steersman node token` makes a token.
     #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub(crate) enable_bootstrap_token_auth: bool,
+    /// The lifetime of the certificates that CertificateSigningRequests are answered with, those of kubelets among them,
+    /// unless a request asks for a shorter one.
+    #[arg(long, default_value = "365d", value_parser = duration::more_than_none, value_name = "DURATION")]
+    pub(crate) cluster_signing_duration: Duration,
     /// The URL of an OIDC issuer whose tokens are accepted, as it stands in the tokens.
     #[arg(long, value_name = "URL", requires = "oidc_client_id")]
     pub(crate) oidc_issuer_url: Option<String>,

@@ -14,8 +14,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
-/// The lifetime of a certificate if the request does not name one, and the longest one.
-const LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// What a request may ask for at least, unless the longest lifetime is shorter.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// Certificates of at least this lifetime are valid from a little earlier on, for peers whose clocks are slow, and
 /// expire that much earlier. Shorter ones are not shortened.
@@ -43,6 +42,8 @@ pub struct Authority {
     not_after: Timestamp,
     /// The signature algorithm, in DER.
     algorithm: Vec<u8>,
+    /// The lifetime of a certificate if the request does not name one, and the longest one.
+    lifetime: SignedDuration,
 }
 
 /// Why a certificate and a key cannot be used as an authority.
@@ -70,6 +71,9 @@ pub(crate) enum SignError {
 }
 
 impl Authority {
+    /// The lifetime of certificates unless another is set, as in kube-controller-manager: a year.
+    pub const LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
+
     /// An authority from its certificate and key, both PEM.
     ///
     /// # Errors
@@ -90,7 +94,15 @@ impl Authority {
             not_after: Timestamp::from_second(not_after).map_err(|_| AuthorityError::Certificate)?,
             algorithm: algorithm(&key).ok_or(AuthorityError::KeyKind)?,
             key,
+            lifetime: Authority::LIFETIME,
         })
+    }
+
+    /// Sets the lifetime of a certificate whose request does not name one. It is also the longest one.
+    #[must_use]
+    pub fn with_lifetime(mut self, lifetime: SignedDuration) -> Authority {
+        self.lifetime = lifetime;
+        self
     }
 
     /// The certificate for a request, as PEM.
@@ -122,8 +134,8 @@ impl Authority {
 
     /// The start and the end of a certificate's validity.
     fn validity(&self, seconds: Option<i32>, now: Timestamp) -> (Timestamp, Timestamp) {
-        let asked = seconds.map_or(LIFETIME, |seconds| SignedDuration::from_secs(seconds.into()));
-        let lifetime = asked.clamp(LIFETIME_MIN, LIFETIME);
+        let asked = |seconds: i32| SignedDuration::from_secs(seconds.into()).max(LIFETIME_MIN);
+        let lifetime = seconds.map_or(self.lifetime, asked).min(self.lifetime);
         let from = now - BACKDATE;
         let to = if lifetime < SHORT { now + lifetime } else { from + lifetime };
         (from, to.min(self.not_after))
@@ -294,6 +306,10 @@ mod tests {
         assert_eq!(end(None, "2026-06-01T00:00:00Z"), "2027-05-31T23:55:00Z");
         assert_eq!(end(Some(60), "2026-06-01T00:00:00Z"), "2026-06-01T00:10:00Z");
         assert_eq!(end(Some(i32::MAX), "2029-06-01T00:00:00Z"), "2030-01-01T00:00:00Z");
+        let short = authority.with_lifetime(SignedDuration::from_mins(3));
+        let end = |seconds| short.validity(seconds, now()).1.to_string();
+        assert_eq!(end(None), "2026-06-01T00:03:00Z");
+        assert_eq!(end(Some(3600)), "2026-06-01T00:03:00Z");
     }
 
     #[test]
