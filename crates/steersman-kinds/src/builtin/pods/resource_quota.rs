@@ -6,6 +6,7 @@ use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
+use crate::builtin::rules::quantity::round_up;
 use crate::builtin::rules::resource_name;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, str_at};
+use steersman_machinery::value::{at, object_at, str_at};
 
 const UNSUPPORTED: &str = "unsupported scope applied to resource";
 const EXISTS_ONLY: &str = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
@@ -34,6 +35,7 @@ pub const KIND: Kind = Kind {
             Column::AGE,
         ],
         cells: cells_of,
+        default,
         ..Version::V1
     }],
     rules: Rules { returns_deleted: true, validates_generate_name_on_update: false, ..RULES },
@@ -46,6 +48,13 @@ pub const KIND: Kind = Kind {
     validate_status: &[Rule::new("status.hard", Check::By(amounts)), Rule::new("status.used", Check::By(amounts))],
     ..Kind::NAMESPACED
 };
+
+fn default(quota: &mut Value) {
+    for (part, lists) in [("spec", &["hard"][..]), ("status", &["hard", "used"])] {
+        let Some(part) = object_at(quota, &[part]) else { continue };
+        lists.iter().for_each(|list| round_up(part, &[list]));
+    }
+}
 
 fn scopes(spec: &Field<'_>, errors: &mut Vec<Error>) {
     let hard = spec.field("hard");

@@ -708,6 +708,39 @@ fn a_file_about_a_resource_names_its_container() {
 }
 
 #[test]
+fn each_file_of_a_projected_volume_has_a_path_of_its_own() {
+    let items = |path: &str| json!([{"key": "k", "path": path}]);
+    let field = json!({"apiVersion": "v1", "fieldPath": "metadata.name"});
+    let sources = json!([
+        {"secret": {"name": "s", "items": items("a")}},
+        {"configMap": {"name": "m", "items": items("b")}},
+        {"downwardAPI": {"items": [{"path": "c", "fieldRef": field}]}},
+        {"serviceAccountToken": {"path": "d", "expirationSeconds": 3600}},
+    ]);
+    let volume = |sources: &Value| json!([{"name": "v", "projected": {"sources": sources}}]);
+    let of = |sources: &Value| blamed("", "PodTemplate", pod_template(json!({"volumes": volume(sources)})));
+    assert_eq!(of(&sources), [] as [&str; 0]);
+    for (part, path) in [(0, "/secret/items/0/path"), (1, "/configMap/items/0/path"), (2, "/downwardAPI/items/0/path")]
+    {
+        let mut odd = sources.clone();
+        *odd[part].pointer_mut(path).unwrap() = json!("x");
+        let last = json!({"secret": {"name": "t", "items": items("x")}});
+        odd.as_array_mut().unwrap().push(last);
+        assert_eq!(of(&odd), ["template.spec.volumes[0].projected"], "{path}");
+    }
+}
+
+#[test]
+fn the_amounts_of_a_quota_are_rounded_up_to_thousandths() {
+    let quotas = Subject::of("", "ResourceQuota");
+    let quota = quotas.created(json!({"metadata": {"name": "q"}, "spec": {"hard": {"cpu": "0.0001"}}}));
+    assert_eq!(quota["spec"]["hard"]["cpu"], "1m");
+    let used = json!({"hard": {"cpu": "0.0011"}, "used": {"cpu": "0.0001"}});
+    let (new, _) = quotas.update(Endpoint::Status, &quota, |quota| quota["status"] = used);
+    assert_eq!(new["status"], json!({"hard": {"cpu": "2m"}, "used": {"cpu": "1m"}}));
+}
+
+#[test]
 fn a_class_of_storage_may_have_an_empty_policy() {
     let class = |policy: &str| json!({"metadata": {"name": "c"}, "provisioner": "p", "reclaimPolicy": policy});
     assert_eq!(blamed("storage.k8s.io", "StorageClass", class("")), [] as [&str; 0]);

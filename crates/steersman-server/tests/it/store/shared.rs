@@ -23,6 +23,8 @@ use tokio::time::Instant;
 /// before the other one knows it.
 const LAG: Duration = Duration::from_millis(500);
 
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
@@ -95,6 +97,24 @@ async fn a_request_that_writes_knows_its_write() {
     assert!(store.get_cached(&configs, &key).is_none(), "the cache lags behind");
     assert_eq!(store.sync_since(arrived).await.unwrap(), written.revision);
     assert!(store.get_cached(&configs, &key).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_one_server_holds_at_the_other_at_once() {
+    let [a, b] = two_servers().await.map(|server| server.http());
+    let labels = json!({"app": "web"});
+    let pod =
+        json!({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    a.post(PODS, &pod).await.ok();
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    a.merge(&format!("{PODS}/p/status"), &json!({"status": ready})).await.ok();
+    // The other server knows the Pod, but not yet its budget.
+    b.get(PODS).await.ok();
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}}});
+    a.post(BUDGETS, &budget).await.ok();
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    let evicted = b.post(&format!("{PODS}/p/eviction"), &eviction).await;
+    assert_eq!(evicted.refusal(), (429, "TooManyRequests".to_owned()), "{}", evicted.body_text());
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::builtin::storage::volume_source::check_of_pod;
+use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
@@ -179,6 +180,7 @@ fn one_reference(item: &Field<'_>, errors: &mut Vec<Error>) {
 
 fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
     check_field(PROJECTED_MODE, source, errors);
+    let mut paths = BTreeSet::new();
     for part in source.field("sources").items() {
         let kinds = in_order(&part, &PROJECTED);
         for kind in &kinds {
@@ -190,10 +192,33 @@ fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
                 let path = Field { path: source.path.child("path"), ..part.field(kind).field("path") };
                 file_path(&path, errors);
             }
+            for (path, shown) in paths_of(&part.field(kind), kind) {
+                if !path.is_empty() && !paths.insert(path) {
+                    errors.push(Error::invalid(&source.path, shown, "conflicting duplicate paths"));
+                }
+            }
         }
         if 1 < kinds.len() {
             errors.push(part.forbidden("may not specify more than 1 volume type per source"));
         }
+    }
+}
+
+/// The paths of the files that a part makes, each with the text that upstream shows when it is there already.
+fn paths_of<'a>(part: &Field<'a>, kind: &str) -> Vec<(&'a str, &'a str)> {
+    let path = |field: Field<'a>| (field.text(), field.text());
+    match kind {
+        "secret" | "configMap" => {
+            let name = part.field("name").text();
+            part.field("items").items().map(|item| (item.field("path").text(), name)).collect()
+        }
+        "downwardAPI" => part.field("items").items().map(|item| path(item.field("path"))).collect(),
+        "podCertificate" => {
+            ["credentialBundlePath", "keyPath", "certificateChainPath"].map(|name| path(part.field(name))).to_vec()
+        }
+        "clusterTrustBundle" => vec![path(part.field("path"))],
+        // Upstream does not compare the path of a token.
+        _ => Vec::new(),
     }
 }
 
