@@ -119,12 +119,11 @@ func must(t *testing.T, err error) {
 // answered asks until there is an answer: a server that is killed takes the answers to its last requests with it, and
 // client-go repeats only reads.
 func answered(ask func() error) error {
-	for {
-		err := ask()
-		if !utilnet.IsConnectionReset(err) && !utilnet.IsProbableEOF(err) && !utilnet.IsHTTP2ConnectionLost(err) {
-			return err
-		}
+	isUnanswered := func(err error) bool {
+		return utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err) ||
+			utilnet.IsHTTP2ConnectionLost(err)
 	}
+	return retry.OnError(retry.DefaultBackoff, isUnanswered, ask)
 }
 
 func equal(t *testing.T, got, want any) {

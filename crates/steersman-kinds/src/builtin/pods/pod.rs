@@ -19,7 +19,6 @@ pub mod spec;
 
 mod cells;
 mod claims;
-pub(in crate::builtin) mod container_status;
 mod ephemeral;
 mod resize;
 pub(in crate::builtin) mod security;

@@ -170,7 +170,7 @@ fn only_storage(capacity: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// An amount must not be negative as upstream counts it, which wraps a number of 64 bits around.
+/// An amount must not be negative. Upstream counts in 64 bits, so a larger number wraps around and becomes negative.
 pub fn countable(amount: &Field<'_>, errors: &mut Vec<Error>) {
     let Ok(quantity) = Quantity::parse(amount.text()) else { return };
     let wrapped = amount.text().parse::<u64>().ok().map(u64::cast_signed);

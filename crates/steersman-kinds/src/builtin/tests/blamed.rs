@@ -697,6 +697,8 @@ fn a_divisor_is_a_unit_of_its_resource() {
     ] {
         assert_eq!(reference(resource, divisor), both, "{resource} {divisor}");
     }
+    let blamed = reference("foo.cpu", "10m");
+    assert!(blamed.iter().all(|field| field.ends_with(".resource")), "{blamed:?}");
 }
 
 #[test]
@@ -720,6 +722,9 @@ fn each_file_of_a_projected_volume_has_a_path_of_its_own() {
     let volume = |sources: &Value| json!([{"name": "v", "projected": {"sources": sources}}]);
     let of = |sources: &Value| blamed("", "PodTemplate", pod_template(json!({"volumes": volume(sources)})));
     assert_eq!(of(&sources), [] as [&str; 0]);
+    let mut shared = sources.clone();
+    shared[3]["serviceAccountToken"]["path"] = json!("a");
+    assert_eq!(of(&shared), [] as [&str; 0], "upstream does not compare the path of a token");
     for (part, path) in [(0, "/secret/items/0/path"), (1, "/configMap/items/0/path"), (2, "/downwardAPI/items/0/path")]
     {
         let mut odd = sources.clone();

@@ -287,6 +287,7 @@ fn a_container_that_has_ended_for_good_does_not_run_again() {
         (main, "Always", 41, rule("In", "Restart")),
         (main, "Always", 42, rule("NotIn", "Restart")),
         ("ephemeralContainerStatuses", "Always", 1, json!({})),
+        ("ephemeralContainerStatuses", "Always", 1, rule("In", "RestartAllContainers")),
     ] {
         assert_eq!(errors(list, policy, code, of_container.clone()), refused(list), "{policy} {code} {of_container}");
     }
@@ -347,6 +348,34 @@ fn the_users_and_resources_of_containers_are_those_that_they_can_have() {
             "status.initContainerStatuses[0].user.linux.supplementalGroups[0]: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive",
         ]
     );
+}
+
+#[test]
+fn a_container_on_windows_has_no_user_of_linux() {
+    let errors = |os: &str, uid: i64| {
+        let mut spec = short_pod()["spec"].clone();
+        spec["os"] = json!({"name": os});
+        let user = json!({"linux": {"uid": uid, "gid": 0}});
+        status_errors(spec, json!({}), json!({"containerStatuses": [{"name": "c", "user": user}]}))
+    };
+    let at = "status.containerStatuses[0].user.linux";
+    assert_eq!(errors("windows", 1), [format!("{at}: Forbidden: cannot be set for a windows pod")]);
+    assert_eq!(errors("linux", 1), [""; 0]);
+    assert_eq!(
+        errors("linux", -1),
+        [format!("{at}.uid: Invalid value: -1: must be between 0 and 2147483647, inclusive")]
+    );
+}
+
+/// A scan of one list for each item of the other would take minutes.
+#[test]
+fn long_lists_of_a_status_are_compared_by_name() {
+    let names = 0..30_000;
+    let statuses: Vec<Value> =
+        names.clone().map(|n| json!({"name": format!("c{n}"), "state": {"terminated": {}}})).collect();
+    let ips: Vec<Value> = names.map(|n| json!({"ip": format!("x{n}")})).collect();
+    let status = json!({"containerStatuses": statuses, "podIPs": ips});
+    assert_eq!(status_errors(short_pod()["spec"].clone(), status.clone(), status), [""; 0]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
-/// What a request may ask for at least, unless the longest lifetime is shorter.
+/// A request that asks for less gets this, as in kube-controller-manager.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// Certificates of at least this lifetime are valid from a little earlier on, for peers whose clocks are slow, and
 /// expire that much earlier. Shorter ones are not shortened.
@@ -134,11 +134,13 @@ impl Authority {
 
     /// The start and the end of a certificate's validity.
     fn validity(&self, seconds: Option<i32>, now: Timestamp) -> (Timestamp, Timestamp) {
-        let asked = |seconds: i32| SignedDuration::from_secs(seconds.into()).max(LIFETIME_MIN);
-        let lifetime = seconds.map_or(self.lifetime, asked).min(self.lifetime);
+        let lifetime = match seconds.map(|seconds| SignedDuration::from_secs(seconds.into())) {
+            Some(asked) if asked <= self.lifetime => asked.max(LIFETIME_MIN),
+            Some(_) | None => self.lifetime,
+        };
         let from = now - BACKDATE;
-        let to = if lifetime < SHORT { now + lifetime } else { from + lifetime };
-        (from, to.min(self.not_after))
+        let to = if lifetime < SHORT { now } else { from }.checked_add(lifetime);
+        (from, to.map_or(self.not_after, |to| to.min(self.not_after)))
     }
 
     /// The signed part of a certificate: the TBSCertificate of RFC 5280.
@@ -310,6 +312,9 @@ mod tests {
         let end = |seconds| short.validity(seconds, now()).1.to_string();
         assert_eq!(end(None), "2026-06-01T00:03:00Z");
         assert_eq!(end(Some(3600)), "2026-06-01T00:03:00Z");
+        assert_eq!(end(Some(60)), "2026-06-01T00:10:00Z");
+        let long = short.with_lifetime(SignedDuration::MAX);
+        assert_eq!(long.validity(None, now()).1.to_string(), "2030-01-01T00:00:00Z");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::builtin::pods::pod::volume::Volumes;
 pub(in crate::builtin) mod environment;
 pub(in crate::builtin) mod handler;
 pub mod resources;
+pub(in crate::builtin) mod status;
 
 use crate::builtin::pods::pod::{ephemeral, security};
 use crate::builtin::rules;

@@ -1,6 +1,6 @@
 //! Validation of a pod's status.
 
-use crate::builtin::pods::pod::container_status;
+use crate::builtin::pods::pod::container;
 use crate::builtin::rules;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -20,11 +20,11 @@ pub(super) const STATUS: &[Rule] = &[
     Rule::new("status.observedGeneration", Check::AtLeast(0, NOT_NEGATIVE)),
     Rule::new("status.qosClass", Check::Immutable),
     Rule::new("status", Check::Change(addresses)),
-    Rule::new("", Check::Change(container_status::transitions)),
+    Rule::new("", Check::Change(container::status::transitions)),
     Rule::new("", Check::By(claims)),
     Rule::new("", Check::By(extended_resources)),
-    Rule::new("", Check::By(container_status::users)),
-    Rule::new("", Check::By(container_status::allocated_resources)),
+    Rule::new("", Check::By(container::status::users)),
+    Rule::new("", Check::By(container::status::allocated_resources)),
 ];
 
 /// Validates a condition. Those of the kubelet and the scheduler have fixed names.
@@ -45,10 +45,11 @@ fn condition(condition: &Field<'_>, errors: &mut Vec<Error>) {
 /// Validates the claims that were made for those of the spec.
 fn claims(pod: &Field<'_>, errors: &mut Vec<Error>) {
     let wanted = pod.at(&["spec", "resourceClaims"]);
+    let wanted: BTreeSet<&str> = wanted.items().map(|claim| claim.field("name").text()).collect();
     let mut seen = BTreeSet::new();
     for made in pod.at(&["status", "resourceClaimStatuses"]).items() {
         let name = made.field("name");
-        if !wanted.items().any(|claim| claim.field("name").text() == name.text()) {
+        if !wanted.contains(name.text()) {
             errors.push(name.invalid("must match the name of an entry in `spec.resourceClaims`"));
         }
         if !seen.insert(name.text()) {
@@ -109,9 +110,9 @@ fn nominated(change: &Change<'_>, errors: &mut Vec<Error>) {
 fn addresses(change: &Change<'_>, errors: &mut Vec<Error>) {
     for list in ["hostIPs", "podIPs"] {
         let Change { new, old } = change.field(list);
+        let before: BTreeSet<&str> = old.items().map(|address| address.field("ip").text()).collect();
         for address in new.items() {
-            let text = address.field("ip").text();
-            if !old.items().any(|before| before.field("ip").text() == text) {
+            if !before.contains(address.field("ip").text()) {
                 // Upstream blames the item, not its field.
                 rules::ip(&Field { path: address.path.clone(), ..address.field("ip") }, errors);
             }

@@ -193,7 +193,8 @@ fn projected(source: &Field<'_>, errors: &mut Vec<Error>) {
                 file_path(&path, errors);
             }
             for (path, shown) in paths_of(&part.field(kind), kind) {
-                if !path.is_empty() && !paths.insert(path) {
+                // Upstream compares an empty path of a trust bundle too.
+                if (*kind == "clusterTrustBundle" || !path.is_empty()) && !paths.insert(path) {
                     errors.push(Error::invalid(&source.path, shown, "conflicting duplicate paths"));
                 }
             }

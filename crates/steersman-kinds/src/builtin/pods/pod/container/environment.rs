@@ -168,12 +168,11 @@ fn divisor(reference: &Field<'_>, errors: &mut Vec<Error>) {
     let (resource, divisor) = (reference.field("resource"), reference.field("divisor"));
     let is_zero = Quantity::parse(divisor.text()).is_ok_and(Quantity::is_zero);
     let Some(unit) = Quantity::canonical(divisor.text()).ok().filter(|_| !is_zero) else { return };
-    let kind = resource.text().split_once('.').map_or("", |(_, kind)| kind);
-    let (units, what) = match kind {
-        "cpu" => (&["1m", "1"][..], "cpu"),
-        "memory" => (BYTES, "memory"),
-        "ephemeral-storage" => (BYTES, "local ephemeral storage"),
-        _ if is_huge_page(resource.text()) => (BYTES, "hugepages"),
+    let (units, what) = match resource.text() {
+        "limits.cpu" | "requests.cpu" => (&["1m", "1"][..], "cpu"),
+        "limits.memory" | "requests.memory" => (BYTES, "memory"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => (BYTES, "local ephemeral storage"),
+        other if is_huge_page(other) => (BYTES, "hugepages"),
         _ => return,
     };
     if !units.contains(&&*unit) {

@@ -4,8 +4,10 @@ use crate::builtin::pods::pod::security::ID_MAX;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use steersman_machinery::Value;
 use steersman_machinery::field::Error;
+use steersman_machinery::value::at;
 
 /// The bound of the message about a resource's health, in bytes.
 const MESSAGE_LENGTH_MAX: usize = 1024;
@@ -32,7 +34,7 @@ pub(in crate::builtin) const HEALTH: &[Rule] = &[
 ];
 
 /// Checks that a container which has ended for good does not run again.
-pub(super) fn transitions(change: &Change<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn transitions(change: &Change<'_>, errors: &mut Vec<Error>) {
     let spec = change.new.field("spec");
     let status = change.field("status");
     let restarts_all = LISTS[..2].iter().flat_map(|(_, containers)| spec.field(containers).items()).any(|container| {
@@ -45,22 +47,38 @@ pub(super) fn transitions(change: &Change<'_>, errors: &mut Vec<Error>) {
             continue;
         }
         let Change { new, old } = status.field(list);
+        let (after, containers) = (by_name(new.value), by_name(spec.field(containers).value));
         for before in old.items() {
-            let terminated = before.at(&["state", "terminated"]);
-            let name = before.field("name").text();
-            let Some(after) = new.items().find(|after| after.field("name").text() == name) else { continue };
-            if terminated.is_absent() || after.at(&["state", "terminated"]).is_present() {
+            let name = text(before.value, "name");
+            let Some(ended) = terminated(before.value) else { continue };
+            let Some(after) = after.get(name) else { continue };
+            if terminated(after).is_some() {
                 continue;
             }
-            let exit_code = terminated.field("exitCode").number().unwrap_or(0);
-            let container = spec.field(containers).items().find(|container| container.field("name").text() == name);
-            let restarts = container.is_some_and(|container| restarts(&spec, &container, exit_code));
+            let exit_code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0);
+            let restarts = containers.get(name).is_some_and(|container| {
+                restarts(&spec, &Field { path: spec.path.clone(), value: container }, exit_code)
+            });
             if is_ephemeral || !restarts {
                 // Upstream blames the place that the status had.
                 errors.push(before.field("state").forbidden("may not be transitioned to non-terminated state"));
             }
         }
     }
+}
+
+/// The items of a list by name; of several with one name, the first.
+fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
+    // Of equal keys, a map keeps the last.
+    list.as_array().into_iter().flatten().rev().map(|item| (text(item, "name"), item)).collect()
+}
+
+fn terminated(status: &Value) -> Option<&Value> {
+    at(status, &["state", "terminated"]).filter(|terminated| !terminated.is_null())
+}
+
+fn text<'v>(item: &'v Value, field: &str) -> &'v str {
+    item.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Whether a container that has ended with an exit code runs again: by its own rules, then by its own policy, then by
@@ -91,7 +109,7 @@ fn restarts(spec: &Field<'_>, container: &Field<'_>, exit_code: i64) -> bool {
 }
 
 /// Checks the user that each container has.
-pub(super) fn users(pod: &Field<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn users(pod: &Field<'_>, errors: &mut Vec<Error>) {
     let os = pod.at(&["spec", "os"]);
     for (list, _) in LISTS {
         for status in pod.at(&["status", list]).items() {
@@ -108,8 +126,10 @@ pub(super) fn users(pod: &Field<'_>, errors: &mut Vec<Error>) {
 }
 
 /// Checks the health of the resources that containers have been given.
-pub(super) fn allocated_resources(pod: &Field<'_>, errors: &mut Vec<Error>) {
+pub(in crate::builtin::pods::pod) fn allocated_resources(pod: &Field<'_>, errors: &mut Vec<Error>) {
     for (list, containers) in LISTS {
+        let containers = pod.at(&["spec", containers]);
+        let containers = by_name(containers.value);
         for status in pod.at(&["status", list]).items() {
             let allocated = status.field("allocatedResourcesStatus");
             if list == "ephemeralContainerStatuses" {
@@ -118,11 +138,10 @@ pub(super) fn allocated_resources(pod: &Field<'_>, errors: &mut Vec<Error>) {
                 }
                 continue;
             }
-            let name = status.field("name").text();
-            let container = pod.at(&["spec", containers]).items().find(|each| each.field("name").text() == name);
+            let requested = containers.get(text(status.value, "name")).map(|container| Requested::of(container));
             for resource in allocated.items() {
-                if let Some(container) = &container {
-                    requested(container, &resource.field("name"), errors);
+                if let Some(requested) = &requested {
+                    requested.check(&resource.field("name"), errors);
                 }
                 let mut seen = BTreeSet::new();
                 for unit in resource.field("resources").items() {
@@ -137,22 +156,29 @@ pub(super) fn allocated_resources(pod: &Field<'_>, errors: &mut Vec<Error>) {
     }
 }
 
-/// The name of an allocated resource must be one that the container requests, or claims.
-fn requested(container: &Field<'_>, name: &Field<'_>, errors: &mut Vec<Error>) {
-    let resources = container.field("resources");
-    if let Some(wanted) = name.text().strip_prefix("claim:") {
-        let is_claimed = resources.field("claims").items().any(|claim| {
-            let (name, request) = (claim.field("name").text(), claim.field("request").text());
-            match request {
-                "" => wanted == name,
-                request => wanted.split_once('/') == Some((name, request)),
+/// The resources that a container requests and claims.
+struct Requested<'v> {
+    requests: &'v Value,
+    /// The names of claims, each with the request in it, if the container names one.
+    claims: BTreeSet<(&'v str, &'v str)>,
+}
+
+impl<'v> Requested<'v> {
+    fn of(container: &'v Value) -> Requested<'v> {
+        let requests = at(container, &["resources", "requests"]).unwrap_or(&Value::Null);
+        let claims = at(container, &["resources", "claims"]).and_then(Value::as_array).into_iter().flatten();
+        Requested { requests, claims: claims.map(|claim| (text(claim, "name"), text(claim, "request"))).collect() }
+    }
+
+    /// The name of an allocated resource must be one that the container requests, or claims.
+    fn check(&self, name: &Field<'_>, errors: &mut Vec<Error>) {
+        if let Some(wanted) = name.text().strip_prefix("claim:") {
+            if !self.claims.contains(&wanted.split_once('/').unwrap_or((wanted, ""))) {
+                errors.push(name.invalid("must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"));
             }
-        });
-        if !is_claimed {
-            errors.push(name.invalid("must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"));
+        } else if self.requests.get(name.text()).is_none() {
+            errors.push(name.invalid("must match one of the container's resource requests"));
         }
-    } else if resources.field("requests").key(name.text()).is_absent() {
-        errors.push(name.invalid("must match one of the container's resource requests"));
     }
 }
 
