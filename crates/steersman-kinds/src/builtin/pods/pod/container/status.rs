@@ -69,7 +69,7 @@ pub(in crate::builtin::pods::pod) fn transitions(change: &Change<'_>, errors: &m
 
 /// The items of a list by name; of several with one name, the first.
 fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
-    // Of equal keys, a map keeps the last.
+    // A map keeps the last of equal keys.
     list.as_array().into_iter().flatten().rev().map(|item| (text(item, "name"), item)).collect()
 }
 
