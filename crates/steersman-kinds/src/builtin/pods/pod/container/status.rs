@@ -7,7 +7,7 @@ use crate::builtin::rules::rule::{Check, Rule, check_field};
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::at;
+use steersman_machinery::value::{at, str_at};
 
 /// The bound of the message about a resource's health, in bytes.
 const MESSAGE_LENGTH_MAX: usize = 1024;
@@ -78,7 +78,7 @@ fn terminated(status: &Value) -> Option<&Value> {
 }
 
 fn text<'v>(item: &'v Value, field: &str) -> &'v str {
-    item.get(field).and_then(Value::as_str).unwrap_or_default()
+    str_at(item, &[field]).unwrap_or_default()
 }
 
 /// Whether a container that has ended with an exit code runs again: by its own rules, then by its own policy, then by
@@ -111,14 +111,14 @@ fn restarts(spec: &Field<'_>, container: &Field<'_>, exit_code: i64) -> bool {
 /// Checks the user that each container has.
 pub(in crate::builtin::pods::pod) fn users(pod: &Field<'_>, errors: &mut Vec<Error>) {
     let os = pod.at(&["spec", "os"]);
+    let os = if os.is_absent() { "linux" } else { os.field("name").text() };
     for (list, _) in LISTS {
         for status in pod.at(&["status", list]).items() {
             let linux = status.at(&["user", "linux"]);
-            match os.field("name").text() {
+            match os {
                 _ if linux.is_absent() => {}
                 "windows" => errors.push(linux.forbidden("cannot be set for a windows pod")),
                 "linux" => check_field(LINUX_USER, &linux, errors),
-                _ if os.is_absent() => check_field(LINUX_USER, &linux, errors),
                 _ => {}
             }
         }
