@@ -60,6 +60,13 @@ impl Quantity {
         i64::try_from(whole).unwrap_or(if whole < 0 { i64::MIN } else { i64::MAX })
     }
 
+    /// The amount as upstream's `Value()` reads it, by which LimitRanges are compared: zero if 64 bits do not hold the
+    /// whole units.
+    #[must_use]
+    pub fn within_64_bits(self) -> Quantity {
+        if self.nanos.abs() <= BINARY_MAX { self } else { Quantity { nanos: 0, ..self } }
+    }
+
     /// Whether it is a whole number of units, once rounded up to thousandths.
     pub fn is_whole(&self) -> bool {
         const MILLI: i128 = 1_000_000;

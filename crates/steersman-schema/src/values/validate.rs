@@ -151,7 +151,10 @@ impl<'a> Pass<'a> {
             Type::Integer => have == "integer" || is_whole,
             Type::IntOrString => have == "string" || have == "integer" || is_whole,
             Type::Number => value.is_number(),
-            Type::Array | Type::Boolean | Type::Object | Type::String => have == wanted.name(),
+            // Upstream leaves a text or a list to the format, which looks at texts only.
+            Type::Array | Type::Boolean | Type::Object | Type::String => {
+                have == wanted.name() || (format.is_some() && (value.is_string() || value.is_array()))
+            }
         };
         if fits {
             return None;

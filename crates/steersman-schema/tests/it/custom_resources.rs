@@ -132,6 +132,13 @@ fn all_faults_at_once_each_with_its_path() {
             r#"FieldValueTypeInvalid spec.when: Invalid value: "yesterday": spec.when in body must be of type date-time: "yesterday""#,
         ],
     );
+    // With a format, upstream does not ask whether a list is of the type.
+    judged(&shirt(), &json!({"spec": {"color": "red", "when": []}}), &[]);
+    judged(
+        &shirt(),
+        &json!({"spec": {"color": "red", "when": {}}}),
+        &[r#"FieldValueTypeInvalid spec.when: Invalid value: "": spec.when in body must be of type date-time: """#],
+    );
     let network = compiled(
         &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"cidr": {"type": "string"}}}}}),
     );

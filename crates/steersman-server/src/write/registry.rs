@@ -40,6 +40,6 @@ pub(crate) use self::delete::{check_preconditions, is_done_waiting};
 pub(crate) use self::identity::{check_given_name, check_name, set_namespace};
 pub(crate) use self::initialization::remove as remove_failed;
 pub(crate) use self::managed::{apply, apply_scale, record};
-pub(crate) use self::metadata::{text, validate as validate_metadata};
+pub(crate) use self::metadata::{text, validate_scale as validate_scale_metadata};
 pub(crate) use self::patch::{Format, Patch};
 pub(crate) use self::write::{Change, write};

@@ -141,7 +141,7 @@ fn contradictions(limit: &Field<'_>, errors: &mut Vec<Error>) {
                 errors.push(field.invalid(format!("ratio {ratio} is less than 1")));
             }
             if let (Some(least), Some(most)) = (&least, &most) {
-                let widest = most.1.to_f64() / least.1.to_f64();
+                let widest = most.1.within_64_bits().to_f64() / least.1.within_64_bits().to_f64();
                 if ratio.to_f64() > widest {
                     errors.push(field.invalid(format!("ratio {ratio} is greater than max/min = {widest:.6}")));
                 }

@@ -51,7 +51,7 @@ pub const KIND: Kind = Kind {
         // Upstream omits `spec` from this path.
         Rule::new("spec.volumeMode", Check::Immutable).blaming("volumeMode"),
     ],
-    warnings: |claim, _| fractions(claim),
+    warnings: |claim, _| spec_warnings(&Field::root(claim).field("spec")),
     validate_status: &[
         Rule::new("status.capacity.*", Check::By(persistent_volume::countable)),
         Rule::new("status.allocatedResourceStatuses", Check::By(resize_states)),
@@ -93,9 +93,9 @@ pub const SPEC: &[Rule] = &[
     Rule::new("", Check::By(sources)),
 ];
 
-/// Warns about amounts with a fraction of a byte.
-fn fractions(claim: &Value) -> Vec<String> {
-    let resources = Field::root(claim).field("spec").field("resources");
+/// Warns about amounts with a fraction of a byte. `spec` is that of a claim, also in a template.
+pub fn spec_warnings(spec: &Field<'_>) -> Vec<String> {
+    let resources = spec.field("resources");
     let amounts = ["requests", "limits"].map(|list| resources.field(list).key("storage"));
     let is_fraction = |amount: &&Field<'_>| Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole());
     let warn = |amount: &Field<'_>| {

@@ -119,7 +119,7 @@ fn a_warning_of_a_policy_is_about_a_field() {
     for valid in ["spec.validations[0].expression", ".spec", " a ", "a b", ".spec['a b']", "$.spec", "@.spec", "$"] {
         assert_eq!(blamed(valid), [""; 0], "{valid}");
     }
-    for invalid in ["", " ", "spec[", "spec]", "{", "*", "-a", "(a)", "a -b"] {
+    for invalid in ["", " ", "spec[", "spec]", "{", "*", "-a", "(a)", "a -b", "1.2.3"] {
         assert_eq!(blamed(invalid), ["status.typeChecking.expressionWarnings[0].fieldRef"], "{invalid}");
     }
 }

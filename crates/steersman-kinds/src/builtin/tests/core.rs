@@ -365,6 +365,7 @@ fn limits_of_containers_fill_each_other_in() {
             {"type": "Pod", "default": {"cpu": "1"}},
             {"type": "PersistentVolumeClaim"},
             {"type": "Cat"},
+            {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "12E"}, "maxLimitRequestRatio": {"cpu": "10"}},
         ]}}),
         &[
             "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: \"500m\": ratio 500m is less than 1",
@@ -373,6 +374,7 @@ fn limits_of_containers_fill_each_other_in() {
             "spec.limits[1].type: Duplicate value: \"Pod\"",
             "spec.limits[2].limits: Required value: either minimum or maximum storage value is required, but neither was provided",
             "spec.limits[3].type: Invalid value: \"Cat\": must be a standard limit type or fully qualified",
+            "spec.limits[4].maxLimitRequestRatio[cpu]: Invalid value: \"10\": ratio 10 is greater than max/min = 0.000000",
         ],
     );
     let unnamed = ranges.created(json!({"metadata": {"uid": "u-1"}, "spec": {"limits": []}}));

@@ -241,3 +241,14 @@ fn a_runtime_class_has_one_handler() {
     let fields: BTreeSet<&str> = errors.iter().map(|error| error.field.as_str()).collect();
     assert_eq!(fields, ["handler", "overhead.limits[apples]", "scheduling.tolerations[1]"].into());
 }
+
+#[test]
+fn claims_in_templates_of_a_stateful_set_are_warned_about() {
+    let sets = Subject::of("apps", "StatefulSet");
+    let claim = json!({"metadata": {"name": "v"}, "spec": {"resources": {"requests": {"storage": "100m"}}}});
+    let set = json!({"spec": {"volumeClaimTemplates": [claim]}});
+    assert_eq!(
+        sets.strategy().warnings(sets.version(), &set, &set),
+        ["spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value \"100m\" is invalid, must be an integer"]
+    );
+}

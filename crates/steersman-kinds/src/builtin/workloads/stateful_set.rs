@@ -70,6 +70,7 @@ pub const KIND: Kind = Kind {
         Rule::new("spec", Check::By(selector_and_template)),
         Rule::new("spec", Check::Change(unchanged)).on_update(),
     ],
+    warnings: |set, _| claim_warnings(set),
     validate_status: &[
         Rule::new("status", Check::By(counters)),
         Rule::new("status.observedGeneration", Check::NotNegative),
@@ -78,6 +79,16 @@ pub const KIND: Kind = Kind {
     ],
     ..Kind::NAMESPACED
 };
+
+/// The warnings about claims in templates. Upstream leaves `spec` out of their paths.
+fn claim_warnings(set: &Value) -> Vec<String> {
+    let templates = Field::root(set).at(&["spec", "volumeClaimTemplates"]).items();
+    let of = |template: Field<'_>| {
+        let path = template.path.clone();
+        volume_claim::spec_warnings(&Field { path, ..template.field("spec") })
+    };
+    templates.into_iter().flat_map(of).collect()
+}
 
 fn default(object: &mut Value) {
     let Some(spec) = object_at(object, &["spec"]) else { return };

@@ -97,16 +97,30 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy) -> Vec<Er
         errors.extend(faults.map(|fault| Error::invalid(&path.child("name"), given, fault)));
     }
     if strategy.rules().validates_generate_name {
-        validate_generate_name(object, strategy, &mut errors);
+        validate_generate_name(object, &|base| strategy.name_faults(base), &mut errors);
     } else {
         validate_segment(object, &mut errors);
     }
     errors.extend(validate(object, strategy));
+    validate_generation(object, &mut errors);
+    errors
+}
+
+/// The errors of the metadata of a Scale, which is that of an object of another kind.
+pub(crate) fn validate_scale(scale: &Value, strategy: &dyn Strategy) -> Vec<Error> {
+    let mut errors = Vec::new();
+    validate_generate_name(scale, &name::dns1123_subdomain, &mut errors);
+    errors.extend(validate(scale, strategy));
+    validate_generation(scale, &mut errors);
+    errors
+}
+
+fn validate_generation(object: &Value, errors: &mut Vec<Error>) {
     let generation = value::at(object, &["metadata", "generation"]).and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation < 0) {
-        errors.push(Error::invalid(&path.child("generation"), generation, "must be greater than or equal to 0"));
+        let path = Path::new("metadata.generation");
+        errors.push(Error::invalid(&path, generation, "must be greater than or equal to 0"));
     }
-    errors
 }
 
 /// Validates `generateName` of a kind without rules of its own for it: it must be a part of a path.
@@ -115,8 +129,8 @@ fn validate_segment(object: &Value, errors: &mut Vec<Error>) {
     errors.extend(name::path_segment(base).into_iter().map(|fault| Error::invalid(&path, base, fault)));
 }
 
-/// Validates `generateName`. It may end in dashes, since letters are appended to it.
-fn validate_generate_name(object: &Value, strategy: &dyn Strategy, errors: &mut Vec<Error>) {
+/// Validates `generateName` by the faults of a name. It may end in dashes, since letters are appended to it.
+fn validate_generate_name(object: &Value, name_faults: &dyn Fn(&str) -> Vec<String>, errors: &mut Vec<Error>) {
     let base = text(object, "generateName");
     if base.is_empty() {
         return;
@@ -127,7 +141,7 @@ fn validate_generate_name(object: &Value, strategy: &dyn Strategy, errors: &mut 
         }
         _ => base.to_owned(),
     };
-    let mut faults = strategy.name_faults(&masked);
+    let mut faults = name_faults(&masked);
     faults.extend(name::path_segment(base).into_iter().filter(|_| faults.is_empty()).collect::<Vec<_>>());
     let path = Path::new("metadata.generateName");
     errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, base, fault)));
@@ -145,7 +159,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, strategy: &dyn Strategy,
         }
     }
     if strategy.rules().validates_generate_name_on_update && endpoint == Endpoint::Main {
-        validate_generate_name(new, strategy, &mut errors);
+        validate_generate_name(new, &|base| strategy.name_faults(base), &mut errors);
     } else {
         validate_segment(new, &mut errors);
     }

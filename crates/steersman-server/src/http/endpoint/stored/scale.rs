@@ -160,7 +160,7 @@ fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
 fn validate_metadata(operation: &Operation<'_>, scale: &Value) -> Vec<Error> {
     match operation.resource().is_custom() || scale.get("metadata").is_none_or(Value::is_null) {
         true => Vec::new(),
-        false => registry::validate_metadata(scale, operation.strategy()),
+        false => registry::validate_scale_metadata(scale, operation.strategy()),
     }
 }
 
@@ -221,7 +221,10 @@ mod tests {
         assert_eq!(put(&path, scale(json!({"name": "r", "namespace": "other"}), replicas.clone())).await, 400);
         assert_eq!(put(&path, scale(json!({"name": "r", "selfLink": []}), replicas.clone())).await, 400);
         assert_eq!(put(&path, scale(json!({"name": "r", "labels": {"a": "b c"}}), replicas.clone())).await, 422);
-        assert_eq!(put(&path, scale(json!({"name": "r", "finalizers": ["hold"]}), replicas)).await, 422);
+        assert_eq!(put(&path, scale(json!({"name": "r", "finalizers": ["hold"]}), replicas.clone())).await, 422);
+        assert_eq!(put(&path, scale(json!({"name": "r", "generation": -1}), replicas.clone())).await, 422);
+        assert_eq!(put(&path, scale(json!({"name": "r", "generateName": "a/b"}), replicas.clone())).await, 422);
+        assert_eq!(put(&path, scale(json!({"name": "r", "generateName": "a-"}), replicas)).await, 200);
         let unknown = scale(json!({"name": "r"}), json!({"replicas": 2, "selector": "a"}));
         assert_eq!(put(&strict, unknown.clone()).await, 400);
         assert_eq!(put(&path, unknown).await, 200);

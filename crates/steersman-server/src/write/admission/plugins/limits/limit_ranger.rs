@@ -128,14 +128,19 @@ fn excesses(pod: &Value, range: &Value) -> Vec<String> {
     faults
 }
 
+/// Whether an amount is less than another. As upstream, an amount that 64 bits do not hold counts as zero.
+fn is_less(one: &Quantity, other: &Quantity) -> bool {
+    one.within_64_bits() < other.within_64_bits()
+}
+
 fn bounds(limit: &Value, kind: &str, requests: &Amounts, limits: &Amounts, faults: &mut Vec<String>) {
     let bound = |field| totals::amounts(at(limit, &[field]));
     for (resource, least) in bound("min") {
         let lead = format!("minimum {resource} usage per {kind} is {least}");
         match (requests.get(&resource), limits.get(&resource)) {
             (None, _) => faults.push(format!("{lead}.  No request is specified")),
-            (Some(asked), _) if *asked < least => faults.push(format!("{lead}, but request is {asked}")),
-            (_, Some(most)) if *most < least => faults.push(format!("{lead}, but limit is {most}")),
+            (Some(asked), _) if is_less(asked, &least) => faults.push(format!("{lead}, but request is {asked}")),
+            (_, Some(most)) if is_less(most, &least) => faults.push(format!("{lead}, but limit is {most}")),
             _ => {}
         }
     }
@@ -143,20 +148,22 @@ fn bounds(limit: &Value, kind: &str, requests: &Amounts, limits: &Amounts, fault
         let lead = format!("maximum {resource} usage per {kind} is {most}");
         match (limits.get(&resource), requests.get(&resource)) {
             (None, _) => faults.push(format!("{lead}.  No limit is specified")),
-            (Some(limited), _) if *limited > most => faults.push(format!("{lead}, but limit is {limited}")),
-            (_, Some(asked)) if *asked > most => faults.push(format!("{lead}, but request is {asked}")),
+            (Some(limited), _) if is_less(&most, limited) => faults.push(format!("{lead}, but limit is {limited}")),
+            (_, Some(asked)) if is_less(&most, asked) => faults.push(format!("{lead}, but request is {asked}")),
             _ => {}
         }
     }
     for (resource, ratio) in bound("maxLimitRequestRatio") {
         let lead = format!("{resource} max limit to request ratio per {kind} is {ratio}");
-        let amount = |amounts: &Amounts| amounts.get(&resource).copied().filter(|amount| !amount.is_zero());
+        let amount = |amounts: &Amounts| {
+            amounts.get(&resource).map(|amount| amount.within_64_bits()).filter(|amount| !amount.is_zero())
+        };
         match (amount(requests), amount(limits)) {
             (None, _) => faults.push(format!("{lead}, but no request is specified or request is 0")),
             (_, None) => faults.push(format!("{lead}, but no limit is specified or limit is 0")),
             (Some(asked), Some(limited)) => {
                 let found = limited.to_f64() / asked.to_f64();
-                if found > ratio.to_f64() {
+                if found > ratio.within_64_bits().to_f64() {
                     faults.push(format!("{lead}, but provided ratio is {found:.6}"));
                 }
             }
@@ -172,7 +179,7 @@ fn excesses_of_claim(claim: &Value, range: &Value) -> Vec<String> {
     for limit in limits(range, KIND) {
         type Exceeds = fn(&Quantity, &Quantity) -> bool;
         let bounds: [(&str, &str, Exceeds); 2] =
-            [("min", "minimum", |asked, least| asked < least), ("max", "maximum", |asked, most| asked > most)];
+            [("min", "minimum", is_less), ("max", "maximum", |asked, most| is_less(most, asked))];
         for (field, word, is_beyond) in bounds {
             for (resource, bound) in totals::amounts(at(limit, &[field])) {
                 let lead = format!("{word} {resource} usage per {KIND} is {bound}");
@@ -243,5 +250,16 @@ mod tests {
             excesses(&pod(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1", "memory": "1Gi"}})), &range)
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn an_amount_beyond_64_bits_counts_as_zero() {
+        let range = json!({"spec": {"limits": [
+            {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}]}});
+        let claim = |storage: &str| json!({"spec": {"resources": {"requests": {"storage": storage}}}});
+        let fault = "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 12E";
+        assert_eq!(excesses_of_claim(&claim("12E"), &range), [fault]);
+        let fault = "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 9E";
+        assert_eq!(excesses_of_claim(&claim("9E"), &range), [fault]);
     }
 }
