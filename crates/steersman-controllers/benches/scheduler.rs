@@ -16,7 +16,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use steersman::reflector::{InitialList, ReflectorOptions};
 use steersman::{InformerFactory, Manager};
-use steersman_controllers::scheduler::Scheduler;
+use steersman_controllers::scheduler::{Configuration, Scheduler};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ async fn run(n_nodes: usize) {
     let options = ReflectorOptions::default().initial(InitialList::Paged);
     let manager = Manager::with_informers(InformerFactory::new(client.clone()).options(options));
     let stop = CancellationToken::new();
-    let manager = Scheduler::add(manager, client, Timestamp::now);
+    let manager = Scheduler::add(manager, client, Configuration::default(), Timestamp::now);
     let running = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
     let begun = n_bound.wait_for(|count| 0 < *count).await.map(|count| *count).unwrap_or_default();
     let started = Instant::now();

@@ -1,13 +1,14 @@
 //! The scheduler: finds a node for each Pod that has none, and binds it there.
 //!
-//! The loop `scheduler` of the table, and started with [`Scheduler::add`]. Behaves as kube-scheduler with its default
-//! profile: the same filters and scores, the same order of Pods, preemption, and messages in conditions and Events. Not
-//! supported: dynamic resource allocation, Pod groups, extenders, custom profiles.
+//! The loop `scheduler` of the table, and started with [`Scheduler::add`]. Behaves as kube-scheduler with the same
+//! [`Configuration`]: the same filters and scores, the same order of Pods, preemption, and messages in conditions and
+//! Events. Not supported: dynamic resource allocation, Pod groups, extenders.
 //!
 //! `state` is the scheduler without requests, and `cycle` a single decision; both are pure. This file feeds `state`
 //! from informers, and sends its requests (`requests`), for many Pods concurrently.
 
 mod cluster;
+pub(crate) mod configuration;
 mod cycle;
 mod hints;
 mod node;
@@ -20,6 +21,8 @@ mod state;
 
 #[cfg(test)]
 mod tests;
+
+pub use crate::scheduler::configuration::{Configuration, ConfigurationError};
 
 use crate::scheduler::hints::Event;
 use crate::scheduler::pod::Owner;
@@ -100,7 +103,7 @@ struct Handler {
 
 /// Adds the scheduler to a manager.
 pub(crate) fn add(manager: Manager, parts: Parts<'_>) -> Manager {
-    Scheduler::add(manager, parts.client, parts.settings.clock)
+    Scheduler::add(manager, parts.client, parts.settings.scheduler.clone(), parts.settings.clock)
 }
 
 impl Scheduler {
@@ -112,15 +115,28 @@ impl Scheduler {
 
     /// Adds the scheduler to a manager, whose informers it uses. `client` acts as [`Scheduler::USER`], and `clock`
     /// gives the times of conditions.
-    pub fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) -> Manager {
+    pub fn add(
+        manager: Manager,
+        client: Client,
+        configuration: Configuration,
+        clock: fn() -> Timestamp,
+    ) -> Manager {
         let inputs = Inputs::of(manager.informers());
-        manager.run_leading("scheduler", move |stop| run(inputs, Requests::new(client, clock), stop))
+        manager.run_leading("scheduler", move |stop| {
+            let requests = Requests::new(client, &configuration, clock);
+            run(inputs, configuration, requests, stop)
+        })
     }
 }
 
 /// Schedules until `stop` is cancelled.
-async fn run(inputs: Inputs, requests: Requests, stop: CancellationToken) -> Result<(), RunError> {
-    let state = State::new(inputs.owner_selectors(), rand::random());
+async fn run(
+    inputs: Inputs,
+    configuration: Configuration,
+    requests: Requests,
+    stop: CancellationToken,
+) -> Result<(), RunError> {
+    let state = State::new(configuration, inputs.owner_selectors(), rand::random());
     let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() });
     let (synced, removals): (Vec<_>, Vec<_>) =
         inputs.watch(&shared).into_iter().map(|handler| (handler.synced, handler.remove)).unzip();

@@ -1,6 +1,7 @@
 //! The input of loops: the [`Settings`] of their cluster, and a client of their own.
 
 use crate::loops::access::certificates::Authority;
+use crate::scheduler;
 use jiff::Timestamp;
 use kube::Client;
 use std::fmt;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub clock: fn() -> Timestamp,
     /// The CA bundle, in PEM, by which Pods verify the API server. Without it, none is published.
     pub root_ca: Option<Arc<str>>,
+    /// The profiles of the scheduler.
+    pub scheduler: scheduler::Configuration,
 }
 
 /// The parts that a loop is built from.
@@ -29,9 +32,14 @@ pub struct Parts<'a> {
 // === impl Settings ===
 
 impl Settings {
-    /// Settings with the system clock, no authority and no bundle.
+    /// Settings with the system clock, no authority, no bundle, and kube-scheduler's default profile.
     pub fn new() -> Settings {
-        Settings { authority: None, clock: Timestamp::now, root_ca: None }
+        Settings {
+            authority: None,
+            clock: Timestamp::now,
+            root_ca: None,
+            scheduler: scheduler::Configuration::default(),
+        }
     }
 
     /// Signs certificates with `authority`.
@@ -49,6 +57,12 @@ impl Settings {
     /// Publishes `bundle` to all namespaces.
     pub fn root_ca(mut self, bundle: impl Into<Option<String>>) -> Settings {
         self.root_ca = bundle.into().map(Arc::from);
+        self
+    }
+
+    /// Schedules with the profiles of `configuration`.
+    pub fn scheduler(mut self, configuration: scheduler::Configuration) -> Settings {
+        self.scheduler = configuration;
         self
     }
 }

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::args::UpOptions;
 use crate::plane::Plan;
 use crate::plane::cloud::Choice;
-use crate::plane::controllers::{Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running};
+use crate::plane::controllers::{Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running, scheduler};
 use crate::plane::nodes::{Joining, Nodes};
 use crate::process::signals::Signals;
 use anyhow::Context as _;
@@ -29,6 +29,7 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let in_memory = options.server.in_memory;
     let signing_duration = SignedDuration::try_from(options.server.authentication.cluster_signing_duration)
         .context("--cluster-signing-duration is too long")?;
+    let scheduler = scheduler::configuration(options.server.scheduler_config.as_deref(), &controllers)?;
     let metrics_address = options.server.metrics_address;
     let mut signals = Signals::new()?;
     let plan = Plan::new(options.server, &controllers, &nodes)?;
@@ -46,7 +47,7 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let data_dir = (!in_memory).then(|| plane.data_dir.path());
     let cloud = choice.map(|choice| choice.open(data_dir)).transpose()?;
     let authority = plane.authority()?.with_lifetime(signing_duration);
-    let settings = Arc::new(Settings::new().authority(authority).root_ca(plane.root_ca()?));
+    let settings = Arc::new(Settings::new().authority(authority).root_ca(plane.root_ca()?).scheduler(scheduler));
     plane.check_ready().await?;
     let metrics_address = monitoring.as_ref().map(Monitoring::address);
     let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), &nodes, monitoring);

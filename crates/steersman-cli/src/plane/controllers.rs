@@ -2,6 +2,7 @@
 
 mod elected;
 mod lineup;
+pub(crate) mod scheduler;
 mod tasks;
 
 use crate::Failure;

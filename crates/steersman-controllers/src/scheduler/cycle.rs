@@ -1,6 +1,6 @@
 //! One scheduling decision: the node for a Pod, or why there is none. Pure: nothing is written or remembered.
 //!
-//! Follows `schedulePod` with the default plugins of kube-scheduler, their order, weights and messages.
+//! Follows `schedulePod` of kube-scheduler with the plugins of the Pod's profile, their order, weights and messages.
 
 mod diagnosis;
 mod scores;
@@ -8,6 +8,7 @@ mod scores;
 pub(crate) use crate::scheduler::cycle::diagnosis::{Diagnosis, Plugin, PluginSet, Refusal, Rejection, Remedy};
 
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::configuration::{Fit, Profile};
 use crate::scheduler::node::Node;
 use crate::scheduler::plugins::affinity::{self, AffinityConflict, AffinityState};
 use crate::scheduler::plugins::spread::{self, SpreadConflict, SpreadState};
@@ -61,12 +62,15 @@ pub(crate) struct PreFilterState {
 
 // === impl Cycle ===
 
-/// The number of feasible nodes after which the search ends.
-fn n_feasible_wanted(n_nodes: usize) -> usize {
+/// The number of feasible nodes after which the search ends. A percentage of 0 depends on the number of nodes.
+fn n_feasible_wanted(n_nodes: usize, percent: usize) -> usize {
     if n_nodes < FEASIBLE_NODES_MIN {
         return n_nodes;
     }
-    let percent = 50_usize.saturating_sub(n_nodes / 125).max(FEASIBLE_PERCENT_MIN);
+    let percent = match percent {
+        0 => 50_usize.saturating_sub(n_nodes / 125).max(FEASIBLE_PERCENT_MIN),
+        percent => percent,
+    };
     (n_nodes.saturating_mul(percent) / 100).max(FEASIBLE_NODES_MIN)
 }
 
@@ -78,30 +82,42 @@ impl<'a> Cycle<'a> {
         nominations: &'a Nominations,
         pending: &'a Pending,
     ) -> Result<(Cycle<'a>, PreFilterState), Diagnosis> {
-        let n_nodes = cluster.n_nodes();
-        if pending.nodes.names().is_some_and(<[String]>::is_empty) {
+        let (n_nodes, filters) = (cluster.n_nodes(), pending.profile.filters);
+        if filters.contains(Plugin::NodeAffinity) && pending.nodes.names().is_some_and(<[String]>::is_empty) {
             let why = "pod affinity terms conflict".to_owned();
             return Err(Diagnosis::before(n_nodes, Plugin::NodeAffinity, why));
         }
-        if pending.has_resource_claims {
+        if filters.contains(Plugin::DynamicResources) && pending.has_resource_claims {
             let why = "the pod has resource claims, and nothing allocates devices here".to_owned();
             return Err(Diagnosis::before(n_nodes, Plugin::DynamicResources, why));
         }
         let claims = if pending.volumes.is_empty() {
             ClaimsOfPod::default()
         } else {
-            cluster.volumes.of_pod(&pending.pod, &pending.volumes).map_err(|error| {
-                let (plugin, why) = match error {
-                    ClaimError::Binding(why) => (Plugin::VolumeBinding, why),
-                    ClaimError::Restrictions(why) => (Plugin::VolumeRestrictions, why),
-                    ClaimError::Zone(why) => (Plugin::VolumeZone, why),
-                };
-                Diagnosis::before(n_nodes, plugin, why)
-            })?
+            match cluster.volumes.of_pod(&pending.pod, &pending.volumes) {
+                Ok(claims) => claims,
+                Err(error) => {
+                    let (plugin, why) = match error {
+                        ClaimError::Binding(why) => (Plugin::VolumeBinding, why),
+                        ClaimError::Restrictions(why) => (Plugin::VolumeRestrictions, why),
+                        ClaimError::Zone(why) => (Plugin::VolumeZone, why),
+                    };
+                    if filters.contains(plugin) {
+                        return Err(Diagnosis::before(n_nodes, plugin, why));
+                    }
+                    ClaimsOfPod::default()
+                }
+            }
         };
         let around = PreFilterState {
-            spread: SpreadState::of(cluster, pending),
-            affinity: AffinityState::of(cluster, pending),
+            spread: match filters.contains(Plugin::PodTopologySpread) {
+                true => SpreadState::of(cluster, pending),
+                false => SpreadState::default(),
+            },
+            affinity: match filters.contains(Plugin::InterPodAffinity) {
+                true => AffinityState::of(cluster, pending),
+                false => AffinityState::default(),
+            },
             n_other_users: n_users(cluster, pending, Volumes::for_one_pod(&claims)),
         };
         Ok((Cycle { cluster, pending, nominations, claims }, around))
@@ -136,26 +152,41 @@ impl<'a> Cycle<'a> {
 
     fn filter(&self, around: &PreFilterState, node: &Node) -> Result<(), Refusal> {
         let (pending, facts) = (self.pending, node.facts());
-        if facts.is_unschedulable && !pending.tolerations.allow_unschedulable() {
+        let Profile { filters, fit, added_nodes, .. } = &*pending.profile;
+        let is_on = |plugin| filters.contains(plugin);
+        if is_on(Plugin::NodeUnschedulable) && facts.is_unschedulable && !pending.tolerations.allow_unschedulable() {
             return Err(Refusal::unresolvable(Plugin::NodeUnschedulable, "node(s) were unschedulable"));
         }
-        if !pending.tolerations.allow(&facts.taints) {
+        if is_on(Plugin::TaintToleration) && !pending.tolerations.allow(&facts.taints) {
             return Err(Refusal::unresolvable(Plugin::TaintToleration, "node(s) had untolerated taint(s)"));
         }
-        if !pending.nodes.is_empty() && !pending.nodes.matches(&node.name, &facts.labels) {
-            let reason = "node(s) didn't match Pod's node affinity/selector";
-            return Err(Refusal::unresolvable(Plugin::NodeAffinity, reason));
+        if is_on(Plugin::NodeAffinity) {
+            if added_nodes.required.as_ref().is_some_and(|terms| !terms.matches(&node.name, &facts.labels)) {
+                let reason = "node(s) didn't match scheduler-enforced node affinity";
+                return Err(Refusal::unresolvable(Plugin::NodeAffinity, reason));
+            }
+            if !pending.nodes.is_empty() && !pending.nodes.matches(&node.name, &facts.labels) {
+                let reason = "node(s) didn't match Pod's node affinity/selector";
+                return Err(Refusal::unresolvable(Plugin::NodeAffinity, reason));
+            }
         }
-        if !node.has_free(&pending.pod.ports) {
+        if is_on(Plugin::NodePorts) && !node.has_free(&pending.pod.ports) {
             let reason = "node(s) didn't have free ports for the requested pod ports";
             return Err(Refusal::resolvable(Plugin::NodePorts, reason));
         }
-        fits(&pending.pod, node)?;
+        if is_on(Plugin::NodeResourcesFit) {
+            fits(&pending.pod, fit, node)?;
+        }
         self.filter_volumes(around, node)?;
-        around.spread.allows(pending, node).map_err(|conflict| match conflict {
-            SpreadConflict::LabelMissing => Refusal::unresolvable(Plugin::PodTopologySpread, spread::LABEL_MISSING),
-            SpreadConflict::Violated => Refusal::resolvable(Plugin::PodTopologySpread, spread::VIOLATED),
-        })?;
+        if is_on(Plugin::PodTopologySpread) {
+            around.spread.allows(pending, node).map_err(|conflict| match conflict {
+                SpreadConflict::LabelMissing => Refusal::unresolvable(Plugin::PodTopologySpread, spread::LABEL_MISSING),
+                SpreadConflict::Violated => Refusal::resolvable(Plugin::PodTopologySpread, spread::VIOLATED),
+            })?;
+        }
+        if !is_on(Plugin::InterPodAffinity) {
+            return Ok(());
+        }
         around.affinity.allows(self.cluster, pending, node).map_err(|conflict| match conflict {
             AffinityConflict::Affinity => Refusal::unresolvable(Plugin::InterPodAffinity, affinity::AFFINITY),
             AffinityConflict::AntiAffinity => Refusal::resolvable(Plugin::InterPodAffinity, affinity::ANTI_AFFINITY),
@@ -166,27 +197,35 @@ impl<'a> Cycle<'a> {
     }
 
     fn filter_volumes(&self, around: &PreFilterState, node: &Node) -> Result<(), Refusal> {
+        let is_on = |plugin| self.pending.profile.filters.contains(plugin);
         let disks = &self.pending.pod.disks;
         let used = || node.pods.iter().flat_map(|pod| &pod.disks);
-        if !disks.is_empty() && used().any(|used| disks.iter().any(|disk| disk.conflicts(used))) {
+        let is_restricted = is_on(Plugin::VolumeRestrictions);
+        if is_restricted && !disks.is_empty() && used().any(|used| disks.iter().any(|disk| disk.conflicts(used))) {
             return Err(Refusal::resolvable(Plugin::VolumeRestrictions, volumes::DISK_CONFLICT));
         }
         if self.pending.volumes.is_empty() {
             return Ok(());
         }
-        if 0 < around.n_other_users {
+        if is_restricted && 0 < around.n_other_users {
             return Err(Refusal::resolvable(Plugin::VolumeRestrictions, volumes::USED_BY_OTHER));
         }
-        let limits = self.cluster.volumes.within_limits(&self.pending.pod, node);
-        limits.map_err(|reason| Refusal::resolvable(Plugin::NodeVolumeLimits, reason))?;
+        if is_on(Plugin::NodeVolumeLimits) {
+            let limits = self.cluster.volumes.within_limits(&self.pending.pod, node);
+            limits.map_err(|reason| Refusal::resolvable(Plugin::NodeVolumeLimits, reason))?;
+        }
         self.find_volumes(node)?;
-        if !Volumes::is_in_zone(&self.claims, node) {
+        if is_on(Plugin::VolumeZone) && !Volumes::is_in_zone(&self.claims, node) {
             return Err(Refusal::unresolvable(Plugin::VolumeZone, volumes::ZONE_CONFLICT));
         }
         Ok(())
     }
 
+    /// The volumes for the Pod's claims on a node; none where the profile leaves them to others.
     fn find_volumes(&self, node: &Node) -> Result<VolumePlan, Refusal> {
+        if !self.pending.profile.filters.contains(Plugin::VolumeBinding) {
+            return Ok(VolumePlan::default());
+        }
         self.cluster.volumes.find(&self.claims, node).map_err(|error| match error {
             NodeError::Conflicts(conflicts) => Refusal::Rejected(Rejection {
                 plugin: Plugin::VolumeBinding,
@@ -264,7 +303,8 @@ impl<'a> Cycle<'a> {
             }
             Err(Refusal::Failed(why)) => Err(why),
         };
-        if let Some(names) = self.pending.nodes.names() {
+        let follows_names = self.pending.profile.filters.contains(Plugin::NodeAffinity);
+        if let Some(names) = self.pending.nodes.names().filter(|_| follows_names) {
             for node in names.iter().filter_map(|name| cluster.node(name)) {
                 check(node, &mut feasible)?;
             }
@@ -273,7 +313,7 @@ impl<'a> Cycle<'a> {
             return Ok(feasible);
         }
         let n_nodes = cluster.n_nodes();
-        let wanted = n_feasible_wanted(n_nodes);
+        let wanted = n_feasible_wanted(n_nodes, self.pending.profile.feasible_percent);
         let mut n_tried = 0;
         while n_tried < n_nodes && feasible.len() < wanted {
             if let Some(node) = cluster.node_at((*start + n_tried) % n_nodes) {
@@ -302,7 +342,7 @@ fn n_users(cluster: &Cluster, pending: &Pending, claims: &[Arc<str>]) -> i64 {
 ///
 /// # Errors
 /// Names all resources that are insufficient.
-pub(crate) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
+pub(crate) fn fits(pod: &Placed, fit: &Fit, node: &Node) -> Result<(), Refusal> {
     let facts = node.facts();
     let (wanted, has, used) = (&pod.requests.exact, &facts.allocatable, &node.requested);
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
@@ -322,7 +362,7 @@ pub(crate) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
     check(&|| "Insufficient memory".into(), wanted.memory, has.memory, used.memory);
     let (storage, has_storage) = (wanted.ephemeral_storage, has.ephemeral_storage);
     check(&|| "Insufficient ephemeral-storage".into(), storage, has_storage, used.ephemeral_storage);
-    for (name, wanted) in &wanted.scalars {
+    for (name, wanted) in wanted.scalars.iter().filter(|(name, _)| !fit.ignores(name)) {
         let has = has.scalars.get(name).copied().unwrap_or_default();
         check(&|| format!("Insufficient {name}").into(), *wanted, has, used.scalar(name));
     }

@@ -4,6 +4,7 @@
 //! event may help.
 
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::configuration::SpreadDefaults;
 use crate::scheduler::cycle::{self, Plugin, PluginSet};
 use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::pod::{Pending, Placed};
@@ -154,7 +155,7 @@ fn node_helps(
     if plugins.contains(Plugin::NodeResourcesFit) && old.is_none_or(|old| has_more(pending, old, facts)) {
         let mut empty = Node::new(&Arc::from(name));
         empty.facts = Some(Arc::clone(facts));
-        if cycle::fits(&pending.pod, &empty).is_ok() {
+        if cycle::fits(&pending.pod, &pending.profile.fit, &empty).is_ok() {
             return true;
         }
     }
@@ -192,7 +193,13 @@ fn shares_volumes(pending: &Pending, pod: &Placed) -> bool {
 /// Whether a topology spread constraint of the Pod selects another.
 fn is_spread_with(pending: &Pending, pod: &Placed) -> bool {
     pod.identity.namespace == pending.pod.identity.namespace
-        && pending.required_spread().any(|rule| rule.selector.matches(&pod.identity.labels))
+        && (has_spread_of_profile(pending)
+            || pending.required_spread().any(|rule| rule.selector.matches(&pod.identity.labels)))
+}
+
+/// Whether the Pod's constraints are those of its profile, whose selector depends on Services and owners.
+fn has_spread_of_profile(pending: &Pending) -> bool {
+    pending.spread.is_empty() && matches!(pending.profile.spread, SpreadDefaults::List(_))
 }
 
 fn pod_added_helps(cluster: &Cluster, pending: &Pending, plugins: PluginSet, pod: &Placed) -> bool {

@@ -1,6 +1,7 @@
 //! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
 //! Pod's constraints and is dropped with the binding.
 
+use crate::scheduler::configuration::Profile;
 use crate::scheduler::plugins::resources::Requests;
 use crate::scheduler::plugins::taints::Tolerations;
 use crate::shared::host_port::HostPort;
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 use std::sync::Arc;
 use steersman::ObjectKey;
 
-/// The scheduler name in the spec of Pods for this scheduler.
+/// The scheduler name in the spec of Pods that name none, and of the default profile.
 pub(crate) const NAME: &str = "default-scheduler";
 
 /// The reason of the condition `DisruptionTarget` of a preempted Pod.
@@ -49,6 +50,7 @@ pub(crate) struct Placed {
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) pod: Arc<Placed>,
+    pub(crate) profile: Arc<Profile>,
     pub(crate) nodes: RequiredNodes,
     pub(crate) preferred_nodes: Vec<(i64, NodeTerm)>,
     pub(crate) tolerations: Tolerations,
@@ -210,7 +212,7 @@ fn claims(pod: &Pod, volumes: &[Volume]) -> Vec<ClaimUse> {
 // === impl Pending ===
 
 impl Pending {
-    pub(crate) fn read(pod: &Pod, placed: Arc<Placed>) -> Pending {
+    pub(crate) fn read(pod: &Pod, placed: Arc<Placed>, profile: &Arc<Profile>) -> Pending {
         let none = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&none);
         let status = pod.status.as_ref();
@@ -250,7 +252,7 @@ impl Pending {
                 .and_then(|status| status.nominated_node_name.as_deref())
                 .filter(|name| !name.is_empty())
                 .map(Arc::from),
-            is_gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            is_gated: profile.honors_gates && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
             has_resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
             owner: owners.filter(|owner| owner.controller == Some(true)).map(Owner::read).next(),
             scheduled: scheduled.map(|condition| Scheduled {
@@ -259,6 +261,7 @@ impl Pending {
                 message: condition.message.clone().unwrap_or_default(),
                 generation: condition.observed_generation,
             }),
+            profile: Arc::clone(profile),
             pod: placed,
         }
     }
@@ -266,6 +269,12 @@ impl Pending {
     /// The same Pod with another nominated node.
     pub(crate) fn with_nominated(&self, nominated: Option<Arc<str>>) -> Pending {
         Pending { nominated, ..self.clone() }
+    }
+
+    /// The same Pod with the spread constraints of its profile, for a Pod that has none.
+    pub(crate) fn with_spread(&self, defaults: &[Spread], selector: &Selector) -> Pending {
+        let of = |spread: &Spread| Spread { selector: selector.clone(), ..spread.clone() };
+        Pending { spread: defaults.iter().map(of).collect(), ..self.clone() }
     }
 
     pub(crate) fn required_spread(&self) -> impl Iterator<Item = &Spread> {
@@ -392,7 +401,7 @@ impl PodTerm {
 // === impl Spread ===
 
 impl Spread {
-    fn read(constraint: &TopologySpreadConstraint, labels: &Labels) -> Spread {
+    pub(crate) fn read(constraint: &TopologySpreadConstraint, labels: &Labels) -> Spread {
         let mut selector = Selector::read(constraint.label_selector.as_ref());
         let keys = constraint.match_label_keys.iter().flatten();
         let own: Labels = keys.filter_map(|key| Some((key.clone(), labels.get(key)?.clone()))).collect();

@@ -4,16 +4,13 @@
 //! preferably without violating a PodDisruptionBudget.
 
 use crate::scheduler::cluster::{Budget, Cluster};
+use crate::scheduler::configuration::Candidates;
 use crate::scheduler::cycle::{Cycle, Diagnosis, Plugin, PreFilterState, Refusal, Rejection, Remedy};
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed, Preempts};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The nodes that are compared: a tenth of all, and at least a hundred.
-const CANDIDATES_SHARE: usize = 10;
-const CANDIDATES_MIN: usize = 100;
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
@@ -29,8 +26,8 @@ pub(crate) struct Preemption {
 /// Why no Pods are preempted.
 #[derive(Debug)]
 pub(crate) struct NoPreemption {
-    /// The part of the Pod's condition that reports it.
-    pub(crate) message: String,
+    /// The part of the Pod's condition that reports it; `None` if the profile preempts no Pods at all.
+    pub(crate) message: Option<String>,
     pub(crate) nomination: Nomination,
 }
 
@@ -57,11 +54,11 @@ pub(crate) fn preempt(
     diagnosis: &Diagnosis,
     offset: impl FnOnce(usize) -> usize,
 ) -> Result<Preemption, NoPreemption> {
-    ensure_eligible(cycle.cluster, cycle.pending, diagnosis)?;
+    let candidates_wanted = ensure_eligible(cycle.cluster, cycle.pending, diagnosis)?;
     let is_potential = |(_, rejection): &(&Arc<str>, &Rejection)| rejection.remedy == Remedy::Preemption;
     let potential: Vec<&Node> =
         diagnosis.rejections.iter().filter(is_potential).filter_map(|(name, _)| cycle.cluster.node(name)).collect();
-    let wanted = (potential.len() / CANDIDATES_SHARE).max(CANDIDATES_MIN);
+    let wanted = (potential.len().saturating_mul(candidates_wanted.percent) / 100).max(candidates_wanted.min);
     let offset = if potential.is_empty() { 0 } else { offset(potential.len()) };
     let budgets: Vec<&Budget> = cycle.cluster.budgets.values().collect();
     let (mut candidates, mut rejections) = (Vec::new(), BTreeMap::new());
@@ -89,30 +86,39 @@ pub(crate) fn preempt(
 pub(crate) fn not_helpful(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> NoPreemption {
     match ensure_eligible(cluster, pending, diagnosis) {
         Err(why) => why,
-        Ok(()) => no_candidate(Diagnosis::of(cluster.n_nodes(), BTreeMap::new(), NOT_HELPFUL)),
+        Ok(_) => no_candidate(Diagnosis::of(cluster.n_nodes(), BTreeMap::new(), NOT_HELPFUL)),
     }
 }
 
 fn no_candidate(diagnosis: Diagnosis) -> NoPreemption {
-    NoPreemption { message: format!("preemption: {}", diagnosis.message()), nomination: Nomination::Clear }
+    NoPreemption { message: Some(format!("preemption: {}", diagnosis.message())), nomination: Nomination::Clear }
 }
 
-fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> Result<(), NoPreemption> {
+/// How many nodes to compare for a Pod that may preempt others.
+fn ensure_eligible(
+    cluster: &Cluster,
+    pending: &Pending,
+    diagnosis: &Diagnosis,
+) -> Result<Candidates, NoPreemption> {
+    let Some(candidates) = pending.profile.preemption else {
+        return Err(NoPreemption { message: None, nomination: Nomination::Clear });
+    };
     let refused = |why: &str| {
-        Err(NoPreemption { message: format!("preemption: not eligible due to {why}"), nomination: Nomination::Keep })
+        let message = Some(format!("preemption: not eligible due to {why}"));
+        Err(NoPreemption { message, nomination: Nomination::Keep })
     };
     if pending.preempts == Preempts::Never {
         return refused("preemptionPolicy=Never.");
     }
-    let Some(nominated) = pending.nominated.as_deref() else { return Ok(()) };
+    let Some(nominated) = pending.nominated.as_deref() else { return Ok(candidates) };
     if diagnosis.rejections.get(nominated).is_some_and(|rejection| rejection.remedy == Remedy::None) {
-        return Ok(());
+        return Ok(candidates);
     }
     let makes_room = |pod: &Arc<Placed>| pod.is_preempted && pod.priority < pending.pod.priority;
     if cluster.node(nominated).is_some_and(|node| node.pods.iter().any(makes_room)) {
         return refused("a terminating pod on the nominated node.");
     }
-    Ok(())
+    Ok(candidates)
 }
 
 /// The order of candidates: budget violations, then priorities, then the number of Pods, then the shortest run time.

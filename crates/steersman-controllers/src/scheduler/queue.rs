@@ -4,6 +4,7 @@
 //! again after an event that may help ([`hints`](crate::scheduler::hints)), or after five minutes. While no other Pod
 //! waits, its back-off is skipped, unless the last attempt failed because of the server.
 
+use crate::scheduler::configuration::Backoff;
 use crate::scheduler::cycle::PluginSet;
 use crate::scheduler::pod::Pending;
 use crate::shared::sparse::Sparse;
@@ -15,8 +16,6 @@ use std::time::Duration;
 use steersman::ObjectKey;
 use tokio::time::Instant;
 
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// The time after which a Pod is tried again without any event.
 const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(5 * 60);
 
@@ -34,6 +33,7 @@ pub(crate) struct Queue {
     /// The time at which each Pod has waited for an event for long enough.
     leftover: BTreeSet<(Instant, u64, ObjectKey)>,
     n_added: u64,
+    wait: Backoff,
 }
 
 /// A Pod in the queue.
@@ -80,6 +80,11 @@ pub(crate) enum Attempt {
 // === impl Queue ===
 
 impl Queue {
+    /// An empty queue in which Pods wait for `wait` after an attempt.
+    pub(crate) fn new(wait: Backoff) -> Queue {
+        Queue { wait, ..Queue::default() }
+    }
+
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Entry> {
         self.entries.get(key)
     }
@@ -159,7 +164,7 @@ impl Queue {
             Attempt::Failed => {
                 entry.n_errors = entry.n_errors.saturating_add(1);
                 entry.plugins = PluginSet::default();
-                SubQueue::Error(now + backoff(entry.n_errors))
+                SubQueue::Error(now + self.wait.after(entry.n_errors))
             }
             Attempt::Unschedulable(plugins) => {
                 entry.n_unschedulable = entry.n_unschedulable.saturating_add(1);
@@ -197,7 +202,7 @@ impl Queue {
         if entry.pending.is_gated || !matches!(entry.place, SubQueue::Gated | SubQueue::Unschedulable { .. }) {
             return;
         }
-        let until = entry.added + backoff(entry.n_unschedulable);
+        let until = entry.added + self.wait.after(entry.n_unschedulable);
         let place = if now < until { SubQueue::Backoff(until) } else { SubQueue::Active };
         self.put(key, place);
     }
@@ -300,14 +305,6 @@ impl Queue {
             SubQueue::Binding | SubQueue::Gated => {}
         }
         entry.place = SubQueue::Gated;
-    }
-}
-
-/// The back-off after this number of failed attempts in a row.
-fn backoff(n_attempts: u32) -> Duration {
-    match n_attempts.checked_sub(1) {
-        None => Duration::ZERO,
-        Some(shift) => BACKOFF_FIRST.saturating_mul(1_u32.checked_shl(shift).unwrap_or(u32::MAX)).min(BACKOFF_MAX),
     }
 }
 

@@ -1,14 +1,17 @@
 //! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events.
 
 use crate::scheduler::plugins::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
-use crate::scheduler::pod::{NAME, PREEMPTED};
+use crate::scheduler::configuration::Configuration;
+use crate::scheduler::pod::PREEMPTED;
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
 use crate::shared::refusal;
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use steersman::ObjectKey;
 use steersman::events::{EventRecorder, EventType, NewEvent};
@@ -25,7 +28,8 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 #[derive(Clone)]
 pub(crate) struct Requests {
     client: Client,
-    events: EventRecorder,
+    /// By the name of the profile that reports.
+    events: Arc<BTreeMap<Arc<str>, EventRecorder>>,
     clock: fn() -> Timestamp,
 }
 
@@ -56,8 +60,10 @@ impl Answer {
 // === impl Requests ===
 
 impl Requests {
-    pub(crate) fn new(client: Client, clock: fn() -> Timestamp) -> Requests {
-        Requests { events: EventRecorder::with_series(client.clone(), NAME), client, clock }
+    pub(crate) fn new(client: Client, configuration: &Configuration, clock: fn() -> Timestamp) -> Requests {
+        let recorder = |name: &str| (Arc::from(name), EventRecorder::with_series(client.clone(), name));
+        let events = Arc::new(configuration.names().map(recorder).collect());
+        Requests { client, events, clock }
     }
 
     /// The current time in the format of conditions.
@@ -67,31 +73,35 @@ impl Requests {
 
     /// Waits until the Events have been sent.
     pub(crate) async fn flush(&self) {
-        self.events.flush().await;
+        join_all(self.events.values().map(EventRecorder::flush)).await;
     }
 
     pub(crate) async fn send(&self, effect: Effect) -> Answer {
         match effect {
-            Effect::Bind { pod, node } => {
-                let answer = self.bind(&pod, &node).await;
+            Effect::Bind { pod, node, scheduler } => {
+                let answer = self.bind(&pod, &node, &scheduler).await;
                 Answer::Bound(pod, answer)
             }
             Effect::BindVolumes { pod, node, plan } => {
                 let answer = self.bind_volumes(&pod, &node, &plan).await;
                 Answer::VolumesWritten(pod, answer)
             }
-            Effect::Preempt { pod, node, victims, denominated } => {
+            Effect::Preempt { pod, node, victims, denominated, scheduler } => {
+                for other in &denominated {
+                    self.nominate(other, None).await;
+                }
                 let mut deleted = Vec::new();
-                let answer = self.preempt(&pod, &node, &victims, &denominated, &mut deleted).await;
+                let answer = self.preempt(&pod, &node, &victims, &scheduler, &mut deleted).await;
                 Answer::Preempted(pod, deleted, answer)
             }
             Effect::Report(report) => {
                 self.report(&report).await;
                 Answer::Finished(report.pod)
             }
-            Effect::Skip { pod } => {
+            Effect::Skip { pod, scheduler } => {
                 let note = format!("skip schedule deleting pod: {}", pod.key);
-                self.event(&pod, EventType::Warning, "FailedScheduling", "Scheduling", &note, None);
+                let event = NewEvent::new(reference(&pod), EventType::Warning, "FailedScheduling", &note);
+                self.record(&scheduler, event.action("Scheduling".to_owned()));
                 Answer::Nothing
             }
         }
@@ -101,20 +111,14 @@ impl Requests {
         Api::namespaced(self.client.clone(), key.namespace().unwrap_or_default())
     }
 
-    fn event(
-        &self,
-        pod: &PodRef,
-        event_type: EventType,
-        reason: &str,
-        action: &str,
-        note: &str,
-        related: Option<&PodRef>,
-    ) {
-        let event = NewEvent::new(reference(pod), event_type, reason, note);
-        self.events.record(event.action(action.to_owned()).related(related.map(reference)));
+    /// Records an Event as a profile.
+    fn record(&self, scheduler: &str, event: NewEvent) {
+        if let Some(recorder) = self.events.get(scheduler) {
+            recorder.record(event);
+        }
     }
 
-    async fn bind(&self, pod: &PodRef, node: &str) -> Result<(), String> {
+    async fn bind(&self, pod: &PodRef, node: &str, scheduler: &str) -> Result<(), String> {
         let (key, name) = (&pod.key, pod.key.name());
         let binding = json!({
             "apiVersion": "v1",
@@ -126,7 +130,8 @@ impl Requests {
             self.pods(key).create_subresource("binding", name, &PostParams::default(), &binding).await;
         answer.map_err(|error| refusal::message(&error))?;
         let note = format!("Successfully assigned {key} to {node}");
-        self.event(pod, EventType::Normal, "Scheduled", "Binding", &note, None);
+        let event = NewEvent::new(reference(pod), EventType::Normal, "Scheduled", &note);
+        self.record(scheduler, event.action("Binding".to_owned()));
         Ok(())
     }
 
@@ -157,13 +162,14 @@ impl Requests {
     }
 
     async fn report(&self, report: &Report) {
-        let Report { pod, reason, message, condition, nominated } = report;
+        let Report { pod, reason, message, condition, nominated, scheduler } = report;
         let mut note = message.clone();
         if NOTE_BYTES_MAX < note.len() {
             note.truncate(note.floor_char_boundary(NOTE_BYTES_MAX - CUT.len()));
             note.push_str(CUT);
         }
-        self.event(pod, EventType::Warning, "FailedScheduling", "Scheduling", &note, None);
+        let event = NewEvent::new(reference(pod), EventType::Warning, "FailedScheduling", &note);
+        self.record(scheduler, event.action("Scheduling".to_owned()));
         let mut status = json!({});
         if let Some(was_false) = condition {
             status["conditions"] = self.condition_of(pod, *reason, message, *was_false);
@@ -201,18 +207,15 @@ impl Requests {
         pod: &PodRef,
         node: &str,
         victims: &[PodRef],
-        denominated: &[PodRef],
+        scheduler: &str,
         deleted: &mut Vec<PodRef>,
     ) -> Result<(), String> {
-        for other in denominated {
-            self.nominate(other, None).await;
-        }
         for victim in victims {
             let condition = json!({"conditions": [{
                 "type": "DisruptionTarget",
                 "status": "True",
                 "reason": PREEMPTED,
-                "message": format!("{NAME}: preempting to accommodate a higher priority pod"),
+                "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
                 "lastTransitionTime": self.now(),
                 "observedGeneration": victim.generation,
             }]});
@@ -227,7 +230,8 @@ impl Requests {
                 Err(error) => return Err(refusal::message(&error)),
             }
             let note = format!("Preempted by pod {} on node {node}", pod.uid);
-            self.event(victim, EventType::Normal, "Preempted", "Preempting", &note, Some(pod));
+            let event = NewEvent::new(reference(victim), EventType::Normal, "Preempted", &note);
+            self.record(scheduler, event.action("Preempting".to_owned()).related(reference(pod)));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod answers;
 mod decisions;
 
 use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
+use crate::scheduler::configuration::{Configuration, Profile};
 use crate::scheduler::cycle::Nominations;
 use crate::scheduler::hints::{self, Event};
 use crate::scheduler::node::NodeFacts;
@@ -40,22 +41,22 @@ pub(crate) struct PodRef {
     pub(crate) generation: i64,
 }
 
-/// A request for the scheduler's task to send.
+/// A request for the scheduler's task to send. `scheduler` is the name of the Pod's profile, which Events are reported by.
 ///
 /// Two requests about one Pod may be in flight at the same time: the reason why it has no node is reported during a
 /// preemption. A Pod is not tried again before all requests about it have been answered.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     /// The outcome goes to [`State::bound`].
-    Bind { pod: PodRef, node: Arc<str> },
+    Bind { pod: PodRef, node: Arc<str>, scheduler: Arc<str> },
     /// The outcome goes to [`State::volumes_written`].
     BindVolumes { pod: PodRef, node: Arc<str>, plan: VolumePlan },
     /// The outcome goes to [`State::preempted`].
-    Preempt { pod: PodRef, node: Arc<str>, victims: Vec<PodRef>, denominated: Vec<PodRef> },
+    Preempt { pod: PodRef, node: Arc<str>, victims: Vec<PodRef>, denominated: Vec<PodRef>, scheduler: Arc<str> },
     /// The outcome goes to [`State::finished`].
     Report(Report),
     /// The Pod is being deleted: an Event reports that it is not scheduled.
-    Skip { pod: PodRef },
+    Skip { pod: PodRef, scheduler: Arc<str> },
 }
 
 /// The reason why a Pod has no node, to report.
@@ -68,6 +69,7 @@ pub(crate) struct Report {
     pub(crate) condition: Option<WasFalse>,
     /// The node to write as nominated; empty for none.
     pub(crate) nominated: Option<Arc<str>>,
+    pub(crate) scheduler: Arc<str>,
 }
 
 /// Whether a condition was false before, so that its transition time is kept.
@@ -78,6 +80,7 @@ pub(crate) enum WasFalse {
 }
 
 pub(crate) struct State {
+    configuration: Configuration,
     cluster: Cluster,
     queue: Queue,
     nominations: Nominations,
@@ -93,6 +96,7 @@ pub(crate) struct State {
 struct WaitingForVolumes {
     pod: PodRef,
     node: Arc<str>,
+    scheduler: Arc<str>,
     plan: VolumePlan,
     deadline: Instant,
     is_written: bool,
@@ -117,10 +121,11 @@ impl Reason {
 
 impl State {
     /// `seed` determines the choice among equally good nodes.
-    pub(crate) fn new(owner_selectors: OwnerSelectors, seed: u64) -> State {
+    pub(crate) fn new(configuration: Configuration, owner_selectors: OwnerSelectors, seed: u64) -> State {
         State {
             cluster: Cluster::new(owner_selectors),
-            queue: Queue::default(),
+            queue: Queue::new(configuration.backoff()),
+            configuration,
             nominations: Nominations::new(),
             effects: VecDeque::new(),
             volumes: HashMap::new(),
@@ -157,10 +162,12 @@ impl State {
         }
         match spec.and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty()) {
             Some(node) => self.placed_changed(&key, pod, node, now),
-            None if spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME) == NAME => {
-                self.pending_changed(&key, pod, now);
+            None => {
+                let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
+                if let Some(profile) = self.configuration.profile(scheduler).cloned() {
+                    self.pending_changed(&key, pod, &profile, now);
+                }
             }
-            None => {}
         }
     }
 
@@ -193,14 +200,14 @@ impl State {
         }
     }
 
-    fn pending_changed(&mut self, key: &ObjectKey, pod: &Pod, now: Instant) {
+    fn pending_changed(&mut self, key: &ObjectKey, pod: &Pod, profile: &Arc<Profile>, now: Instant) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         if self.cluster.pod(key).is_some_and(|known| *known.uid != *uid) {
             // The deletion of an earlier Pod of this name was missed.
             self.pod_gone(key, now);
         }
         let placed = self.read(pod);
-        let pending = Arc::new(Pending::read(pod, placed));
+        let pending = Arc::new(Pending::read(pod, placed, profile));
         if self.cluster.is_assumed(key, uid) {
             if pending.pod.is_deleting {
                 // Its resources are free for others, whatever the outcome of the binding.

@@ -2,6 +2,7 @@
 
 mod filters;
 mod preemption;
+mod profiles;
 mod properties;
 mod queueing;
 mod requests;
@@ -9,6 +10,7 @@ mod scores;
 mod volumes;
 mod work;
 
+use crate::scheduler::Configuration;
 use crate::scheduler::state::{Effect, PodRef, Report, State};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -72,7 +74,11 @@ fn key(name: &str) -> ObjectKey {
 
 impl TestCluster {
     fn new() -> TestCluster {
-        TestCluster { state: State::new(Box::new(|_, _| None), 7), now: Instant::now() }
+        TestCluster::with_configuration(Configuration::default())
+    }
+
+    fn with_configuration(configuration: Configuration) -> TestCluster {
+        TestCluster { state: State::new(configuration, Box::new(|_, _| None), 7), now: Instant::now() }
     }
 
     fn with_nodes(nodes: impl IntoIterator<Item = Node>) -> TestCluster {
@@ -103,7 +109,7 @@ impl TestCluster {
         let mut bound = Vec::new();
         while let Some(effect) = self.state.next(self.now) {
             match effect {
-                Effect::Bind { pod, node } => bound.push((pod.key.name().to_owned(), node.to_string())),
+                Effect::Bind { pod, node, .. } => bound.push((pod.key.name().to_owned(), node.to_string())),
                 Effect::Report(Report { pod, .. }) => self.done(&pod),
                 Effect::Preempt { pod, victims, .. } => self.state.preempted(&pod, &victims, Ok(()), self.now),
                 Effect::BindVolumes { .. } | Effect::Skip { .. } => {}
@@ -134,7 +140,7 @@ impl TestCluster {
         for effect in self.effects() {
             match effect {
                 Effect::Report(report) => message = Some(report.message),
-                Effect::Bind { pod, node } => panic!("{} got {node}", pod.key),
+                Effect::Bind { pod, node, .. } => panic!("{} got {node}", pod.key),
                 Effect::BindVolumes { .. } | Effect::Preempt { .. } | Effect::Skip { .. } => {}
             }
         }

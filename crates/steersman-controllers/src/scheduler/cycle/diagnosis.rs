@@ -25,7 +25,7 @@ pub(crate) enum Plugin {
     NoNodes,
 }
 
-/// The plugins that rejected nodes.
+/// A set of filter plugins, such as those that rejected nodes.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct PluginSet(u16);
 
@@ -63,6 +63,44 @@ pub(crate) struct Diagnosis {
     /// The reason why no node was checked.
     pub(super) before: Option<String>,
     pub(crate) plugins: PluginSet,
+}
+
+// === impl Plugin ===
+
+impl Plugin {
+    /// The plugins that a profile may turn off.
+    pub(crate) const FILTERS: [Plugin; 12] = [
+        Plugin::NodeUnschedulable,
+        Plugin::TaintToleration,
+        Plugin::NodeAffinity,
+        Plugin::NodePorts,
+        Plugin::NodeResourcesFit,
+        Plugin::VolumeRestrictions,
+        Plugin::NodeVolumeLimits,
+        Plugin::VolumeBinding,
+        Plugin::VolumeZone,
+        Plugin::PodTopologySpread,
+        Plugin::InterPodAffinity,
+        Plugin::DynamicResources,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Plugin::NodeUnschedulable => "NodeUnschedulable",
+            Plugin::TaintToleration => "TaintToleration",
+            Plugin::NodeAffinity => "NodeAffinity",
+            Plugin::NodePorts => "NodePorts",
+            Plugin::NodeResourcesFit => "NodeResourcesFit",
+            Plugin::VolumeRestrictions => "VolumeRestrictions",
+            Plugin::NodeVolumeLimits => "NodeVolumeLimits",
+            Plugin::VolumeBinding => "VolumeBinding",
+            Plugin::VolumeZone => "VolumeZone",
+            Plugin::PodTopologySpread => "PodTopologySpread",
+            Plugin::InterPodAffinity => "InterPodAffinity",
+            Plugin::DynamicResources => "DynamicResources",
+            Plugin::NoNodes => "NoNodes",
+        }
+    }
 }
 
 // === impl PluginSet ===

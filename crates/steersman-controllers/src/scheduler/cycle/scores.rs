@@ -1,8 +1,10 @@
-//! Scores of nodes: 0 to 100 for each plugin, with the weights of the default profile.
+//! Scores of nodes: 0 to 100 for each plugin, with the weights of the Pod's profile.
 
+use crate::scheduler::configuration::{Fit, Strategy};
 use crate::scheduler::cycle::Cycle;
 use crate::scheduler::node::Node;
 use crate::scheduler::plugins::affinity::AffinityScores;
+use crate::scheduler::plugins::resources::Resource;
 use crate::scheduler::plugins::spread::{self, SpreadScores};
 use crate::scheduler::pod::Placed;
 use crate::shared::labels::Selector;
@@ -18,27 +20,41 @@ impl Cycle<'_> {
                 *total += weight * score;
             }
         };
-        let taints = nodes.iter().map(|node| pending.tolerations.count_avoided(&node.facts().taints)).collect();
-        add(3, reversed(taints));
-        if !pending.preferred_nodes.is_empty() {
+        let weights = pending.profile.weights;
+        if weights.taints != 0 {
+            let taints = nodes.iter().map(|node| pending.tolerations.count_avoided(&node.facts().taints)).collect();
+            add(weights.taints, reversed(taints));
+        }
+        let added = &pending.profile.added_nodes.preferred;
+        if weights.nodes != 0 && !(pending.preferred_nodes.is_empty() && added.is_empty()) {
             let of = |node: &&Node| {
-                let terms = pending.preferred_nodes.iter();
+                let terms = pending.preferred_nodes.iter().chain(added);
                 let matching = terms.filter(|(_, term)| term.matches(&node.name, &node.facts().labels));
                 matching.map(|(weight, _)| weight).sum()
             };
-            add(2, relative(nodes.iter().map(of).collect()));
+            add(weights.nodes, relative(nodes.iter().map(of).collect()));
         }
-        add(1, nodes.iter().map(|node| least_allocated(&pending.pod, node)).collect());
-        if let Some(scores) = SpreadScores::of(self.cluster, pending, nodes, default_selector) {
-            add(2, scores.score(pending, nodes));
+        if weights.fit != 0 {
+            add(weights.fit, nodes.iter().map(|node| fit(&pending.profile.fit, &pending.pod, node)).collect());
         }
-        if let Some(scores) = AffinityScores::of(self.cluster, pending) {
-            add(2, scores.score(nodes));
+        if weights.spread != 0
+            && let Some(scores) = SpreadScores::of(self.cluster, pending, nodes, default_selector)
+        {
+            add(weights.spread, scores.score(pending, nodes));
         }
-        if pending.pod.requests.exact.cpu != 0 || pending.pod.requests.exact.memory != 0 {
-            add(1, nodes.iter().map(|node| balanced_allocation(&pending.pod, node)).collect());
+        if weights.affinity != 0
+            && let Some(scores) = AffinityScores::of(self.cluster, pending)
+        {
+            add(weights.affinity, scores.score(nodes));
         }
-        add(1, nodes.iter().map(|node| self.image_locality(node)).collect());
+        let balanced = &pending.profile.balanced;
+        let asks = |resource: &Resource| pending.pod.requests.exact.amount(resource) != 0;
+        if weights.balanced != 0 && balanced.iter().any(asks) {
+            add(weights.balanced, nodes.iter().map(|node| balance(balanced, &pending.pod, node)).collect());
+        }
+        if weights.images != 0 {
+            add(weights.images, nodes.iter().map(|node| self.image_locality(node)).collect());
+        }
         total
     }
 
@@ -75,39 +91,69 @@ fn reversed(scores: Vec<i64>) -> Vec<i64> {
     relative(scores).into_iter().map(|score| 100 - score).collect()
 }
 
-/// Higher if more resources are left.
-fn least_allocated(pod: &Placed, node: &Node) -> i64 {
-    let has = &node.facts().allocatable;
-    let of = |has: i64, used: i128, wanted: i64| {
-        let (has, sum) = (i128::from(has), used + i128::from(wanted));
-        (has != 0).then(|| if has < sum { 0 } else { (has - sum) * 100 / has })
-    };
-    let cpu = of(has.cpu, node.cpu_at_least, pod.requests.cpu_at_least);
-    let memory = of(has.memory, node.memory_at_least, pod.requests.memory_at_least);
-    let sum = match (cpu, memory) {
-        (Some(cpu), Some(memory)) => (cpu + memory) / 2,
-        (Some(only), None) | (None, Some(only)) => only,
-        (None, None) => 0,
-    };
-    i64::try_from(sum).unwrap_or_default()
+/// The score of the resources that would be taken, by the strategy of a profile.
+fn fit(fit: &Fit, pod: &Placed, node: &Node) -> i64 {
+    let (mut sum, mut weights) = (0, 0);
+    for (resource, weight) in &fit.resources {
+        let has = node.facts().allocatable.amount(resource);
+        let (used, wanted) = match resource {
+            Resource::Cpu => (node.cpu_at_least, pod.requests.cpu_at_least),
+            Resource::Memory => (node.memory_at_least, pod.requests.memory_at_least),
+            Resource::EphemeralStorage | Resource::Scalar(_) => {
+                (node.requested.amount(resource), pod.requests.exact.amount(resource))
+            }
+        };
+        // A node is not better or worse for a resource that it does not have, or that the Pod does not take.
+        if has == 0 || (wanted == 0 && matches!(resource, Resource::Scalar(_))) {
+            continue;
+        }
+        let score = fit.strategy.score(used + i128::from(wanted), i128::from(has));
+        // A resource with a score of 0 does not lower the others there, in kube-scheduler neither.
+        if matches!(fit.strategy, Strategy::RequestedToCapacityRatio(_)) && score <= 0 {
+            continue;
+        }
+        sum += weight * score;
+        weights += weight;
+    }
+    match (&fit.strategy, weights) {
+        (_, 0) => 0,
+        (Strategy::RequestedToCapacityRatio(_), weights) => {
+            spread::whole((spread::float(sum) / spread::float(weights)).round())
+        }
+        (Strategy::LeastAllocated | Strategy::MostAllocated, weights) => sum / weights,
+    }
 }
 
-/// Higher if CPU and memory are used more evenly.
-fn balanced_allocation(pod: &Placed, node: &Node) -> i64 {
-    let has = &node.facts().allocatable;
-    let evenness = |cpu: i128, memory: i128| {
-        let share = |used: i128, has: i64| {
+/// Higher if the resources are used more evenly.
+fn balance(resources: &[Resource], pod: &Placed, node: &Node) -> i64 {
+    let (has, used, wanted) = (&node.facts().allocatable, &node.requested, &pod.requests.exact);
+    let evenness = |with_pod: bool| {
+        let shares = resources.iter().filter_map(|resource| {
+            let (has, wanted) = (has.amount(resource), wanted.amount(resource));
+            if has == 0 || (wanted == 0 && matches!(resource, Resource::Scalar(_))) {
+                return None;
+            }
+            let used = used.amount(resource) + if with_pod { i128::from(wanted) } else { 0 };
             #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the precision of a double")]
-            let share = if has == 0 { None } else { Some((used as f64 / has as f64).min(1.0)) };
-            share
-        };
-        let deviation = match (share(cpu, has.cpu), share(memory, has.memory)) {
-            (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
+            let share = (used as f64 / has as f64).min(1.0);
+            Some(share)
+        });
+        spread::whole((1.0 - deviation(shares)) * 100.0)
+    };
+    50 + (50 + evenness(true) - evenness(false)) / 2
+}
+
+/// The standard deviation.
+fn deviation(mut values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let n_values = values.clone().count();
+    if n_values <= 2 {
+        // Exact, where the root of a square is not.
+        return match (values.next(), values.next()) {
+            (Some(one), Some(other)) => ((one - other) / 2.0).abs(),
             _ => 0.0,
         };
-        spread::whole((1.0 - deviation) * 100.0)
-    };
-    let (used, wanted) = (&node.requested, &pod.requests.exact);
-    let with = evenness(used.cpu + i128::from(wanted.cpu), used.memory + i128::from(wanted.memory));
-    50 + (50 + with - evenness(used.cpu, used.memory)) / 2
+    }
+    let n_values = spread::float(i64::try_from(n_values).unwrap_or(i64::MAX));
+    let mean = values.clone().sum::<f64>() / n_values;
+    (values.map(|value| (value - mean).powi(2)).sum::<f64>() / n_values).sqrt()
 }

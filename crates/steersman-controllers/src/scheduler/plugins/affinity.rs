@@ -160,7 +160,8 @@ impl AffinityScores {
         };
         let own = pending.pod.affinity.as_deref().unwrap_or(&NONE);
         let has_preferences = !own.preferred.is_empty() || !own.preferred_anti.is_empty();
-        if !has_preferences && !cluster.has_affinity() {
+        let weights = pending.profile.pod_affinity;
+        if !has_preferences && (weights.ignores_others || !cluster.has_affinity()) {
             return None;
         }
         let mut scores = AffinityScores::default();
@@ -174,9 +175,10 @@ impl AffinityScores {
                 }
             }
             for affinity in node.with_affinity.iter().filter_map(|pod| pod.affinity.as_deref()) {
-                for term in &affinity.required {
-                    // A required term of an existing Pod counts with upstream's default weight of 1.
-                    scores.add_term(term, &pending.pod.identity, own_namespace, node, 1);
+                if weights.required != 0 {
+                    for term in &affinity.required {
+                        scores.add_term(term, &pending.pod.identity, own_namespace, node, weights.required);
+                    }
                 }
                 scores.add(&affinity.preferred, &pending.pod.identity, own_namespace, node, 1);
                 scores.add(&affinity.preferred_anti, &pending.pod.identity, own_namespace, node, -1);

@@ -19,6 +19,16 @@ const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
+/// A resource of a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Resource {
+    Cpu,
+    EphemeralStorage,
+    Memory,
+    /// An extended resource, huge pages and the like.
+    Scalar(String),
+}
+
 /// Amounts by resource: millicores, bytes, and whole units of other resources.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Resources {
@@ -51,9 +61,40 @@ pub(crate) struct Requests {
 type List = BTreeMap<String, i128>;
 type Quantities = BTreeMap<String, Quantity>;
 
+// === impl Resource ===
+
+impl Resource {
+    pub(crate) fn named(name: String) -> Resource {
+        match name.as_str() {
+            CPU => Resource::Cpu,
+            EPHEMERAL_STORAGE => Resource::EphemeralStorage,
+            MEMORY => Resource::Memory,
+            _ => Resource::Scalar(name),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Resource::Cpu => CPU,
+            Resource::EphemeralStorage => EPHEMERAL_STORAGE,
+            Resource::Memory => MEMORY,
+            Resource::Scalar(name) => name,
+        }
+    }
+}
+
 // === impl Resources ===
 
 impl Resources {
+    pub(crate) fn amount(&self, resource: &Resource) -> i64 {
+        match resource {
+            Resource::Cpu => self.cpu,
+            Resource::EphemeralStorage => self.ephemeral_storage,
+            Resource::Memory => self.memory,
+            Resource::Scalar(name) => self.scalars.get(name).copied().unwrap_or_default(),
+        }
+    }
+
     pub(crate) fn read(quantities: Option<&Quantities>) -> Resources {
         Resources::of(&list(quantities))
     }
@@ -152,6 +193,15 @@ impl Totals {
 
     pub(crate) fn scalar(&self, name: &str) -> i128 {
         self.scalars.get(name).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn amount(&self, resource: &Resource) -> i128 {
+        match resource {
+            Resource::Cpu => self.cpu,
+            Resource::EphemeralStorage => self.ephemeral_storage,
+            Resource::Memory => self.memory,
+            Resource::Scalar(name) => self.scalar(name),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Topology spread: the constraints of a Pod, and the default constraints for Pods without any.
 //!
-//! Follows the plugin PodTopologySpread with the system's default constraints.
+//! Follows the plugin PodTopologySpread.
 
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::configuration::SpreadDefaults;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed, Spread};
 use crate::shared::labels::Selector;
@@ -157,7 +158,8 @@ impl SpreadScores {
                 soft(&rule.topology_key, rule.max_skew, selector, rule.honors_affinity, rule.honors_taints)
             });
             own.collect()
-        } else if default_selector.is_empty() {
+        } else if default_selector.is_empty() || matches!(pending.profile.spread, SpreadDefaults::List(_)) {
+            // Constraints of the profile are the Pod's own by now, if there are any.
             Vec::new()
         } else {
             let rules = [(HOSTNAME, 3), (ZONE, 5)];

@@ -61,7 +61,7 @@ impl State {
             }
             for pod in bound {
                 if let Some(waiting) = self.volumes.remove(&pod.key) {
-                    self.effects.push_back(Effect::Bind { pod, node: waiting.node });
+                    self.effects.push_back(Effect::Bind { pod, node: waiting.node, scheduler: waiting.scheduler });
                 }
             }
             if failed.is_empty() {

@@ -1,5 +1,6 @@
 //! Chooses the next Pod, and turns decisions into requests.
 
+use crate::scheduler::configuration::SpreadDefaults;
 use crate::scheduler::cycle::{Choice, Cycle, Decision, Diagnosis, Plugin, PluginSet, PreFilterState};
 use crate::scheduler::hints::Event;
 use crate::scheduler::pod::{Pending, Scheduled};
@@ -10,12 +11,8 @@ use crate::shared::labels::Selector;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use std::sync::Arc;
-use std::time::Duration;
 use steersman::ObjectKey;
 use tokio::time::Instant;
-
-/// How long a claim may take to be bound.
-const VOLUMES_MAX: Duration = Duration::from_secs(600);
 
 const NO_NODES: &str = "no nodes available to schedule pods";
 
@@ -30,7 +27,7 @@ impl State {
             let pending = self.queue.pop(now)?;
             let pod = PodRef::of(&pending.pod);
             if pending.pod.is_deleting {
-                return Some(Effect::Skip { pod });
+                return Some(Effect::Skip { pod, scheduler: Arc::clone(&pending.profile.name) });
             }
             self.attempt(&pending, now);
         }
@@ -63,6 +60,14 @@ impl State {
         } else {
             Arc::new(Selector::Nothing)
         };
+        let with_spread;
+        let pending = match &pending.profile.spread {
+            SpreadDefaults::List(defaults) if pending.spread.is_empty() && !selector.is_empty() => {
+                with_spread = Arc::new(pending.with_spread(defaults, &selector));
+                &with_spread
+            }
+            SpreadDefaults::List(_) | SpreadDefaults::System => pending,
+        };
         if self.cluster.n_nodes() == 0 {
             self.reject(pending, NO_NODES.to_owned(), Plugin::NoNodes.into(), Some(Nomination::Clear), now);
             return;
@@ -92,7 +97,10 @@ impl State {
                 self.make_way(pending, &diagnosis, preemption, now);
             }
             Outcome::Unschedulable(diagnosis, Err(NoPreemption { message, nomination })) => {
-                let message = format!("{} {message}", diagnosis.message());
+                let message = match message {
+                    Some(message) => format!("{} {message}", diagnosis.message()),
+                    None => diagnosis.message(),
+                };
                 self.reject(pending, message, diagnosis.plugins, Some(nomination), now);
             }
         }
@@ -100,19 +108,20 @@ impl State {
 
     /// Assumes a Pod on the node that was found.
     fn place(&mut self, pending: &Arc<Pending>, Choice { node, volumes }: Choice, now: Instant) {
-        let pod = PodRef::of(&pending.pod);
+        let (pod, scheduler) = (PodRef::of(&pending.pod), Arc::clone(&pending.profile.name));
         self.cluster.assume(&pending.pod, &node);
         self.set_nominated(&pending.pod, None);
         if volumes.is_empty() {
-            self.effects.push_back(Effect::Bind { pod, node });
+            self.effects.push_back(Effect::Bind { pod, node, scheduler });
             return;
         }
         self.cluster.volumes.assume(&volumes, &node);
         let waiting = WaitingForVolumes {
             pod: pod.clone(),
             node: Arc::clone(&node),
+            scheduler,
             plan: volumes.clone(),
-            deadline: now + VOLUMES_MAX,
+            deadline: now + pending.profile.volumes_max,
             is_written: false,
         };
         self.volumes.insert(pod.key.clone(), waiting);
@@ -137,7 +146,8 @@ impl State {
         let victims: Vec<PodRef> = victims.iter().filter(|pod| !pod.is_deleting).map(|pod| PodRef::of(pod)).collect();
         if !victims.is_empty() || !denominated.is_empty() {
             self.queue.set_busy(&pod.key);
-            self.effects.push_back(Effect::Preempt { pod, node, victims, denominated });
+            let scheduler = Arc::clone(&pending.profile.name);
+            self.effects.push_back(Effect::Preempt { pod, node, victims, denominated, scheduler });
         }
     }
 
@@ -195,6 +205,7 @@ impl State {
             message,
             condition: (known != Some(&said)).then_some(was_false),
             nominated,
+            scheduler: Arc::clone(&pending.profile.name),
         };
         self.queue.set_busy(key);
         self.effects.push_back(Effect::Report(report));

@@ -114,7 +114,7 @@ impl Server {
 
     fn carry_out(&mut self, effect: Effect) {
         let answer = match effect {
-            Effect::Bind { pod, node } => {
+            Effect::Bind { pod, node, .. } => {
                 let fails = std::mem::take(&mut self.fails);
                 let is_bound = !fails && self.change(&pod, |fact| fact.node = Some(node.to_string()));
                 assert!(self.used(&node) <= self.capacity[&*node], "{node} has too much");

@@ -1,6 +1,7 @@
 //! The server's answers to requests for an outdated decision.
 
 use super::{key, reference};
+use crate::scheduler::Configuration;
 use crate::scheduler::plugins::volumes::{ClaimVersion, Provisioning, Reserved, VolumeBinding, VolumePlan};
 use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::Effect;
@@ -19,7 +20,8 @@ const OBJECTS: &str = "
 
 async fn send(plane: &ControlPlane, plan: VolumePlan) -> Result<(), String> {
     let effect = Effect::BindVolumes { pod: reference("p"), node: "n".into(), plan };
-    match Requests::new(plane.client(), Timestamp::now).send(effect).await {
+    let requests = Requests::new(plane.client(), &Configuration::default(), Timestamp::now);
+    match requests.send(effect).await {
         Answer::VolumesWritten(_, answer) => answer,
         other => panic!("{other:?}"),
     }

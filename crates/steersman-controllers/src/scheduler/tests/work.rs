@@ -3,7 +3,7 @@
 use super::{asks, node, pod};
 use crate::scheduler::requests::Requests;
 use crate::scheduler::state::State;
-use crate::scheduler::{Shared, work};
+use crate::scheduler::{Configuration, Shared, work};
 use http::{Request, Response};
 use jiff::Timestamp;
 use kube::Client;
@@ -22,7 +22,7 @@ const PODS: usize = 20;
 
 #[tokio::test(start_paused = true)]
 async fn others_get_their_turn_after_each_decision() {
-    let mut state = State::new(Box::new(|_, _| None), 7);
+    let mut state = State::new(Configuration::default(), Box::new(|_, _| None), 7);
     state.node_changed(&node("n", json!({})), Instant::now());
     for at in 0..PODS {
         state.pod_changed(&pod(&format!("p{at}"), asks(json!({"cpu": "1m"}))), Instant::now());
@@ -35,7 +35,7 @@ async fn others_get_their_turn_after_each_decision() {
         counted.fetch_add(1, Ordering::Relaxed);
         pending::<Result<Response<Body>, Infallible>>()
     });
-    let requests = Requests::new(Client::new(service, "default"), Timestamp::now);
+    let requests = Requests::new(Client::new(service, "default"), &Configuration::default(), Timestamp::now);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let other = tokio::spawn(async move {

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::time::Duration;
 use steersman::{Manager, ManagerError, ObjectKey};
 use steersman_controllers::ControlLoop;
-use steersman_controllers::scheduler::Scheduler;
+use steersman_controllers::scheduler::{Configuration, Scheduler};
 use steersman_testkit::{ControlPlane, Fault, User};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,13 +23,14 @@ struct ScheduledPlane {
 
 impl ScheduledPlane {
     async fn start() -> ScheduledPlane {
-        ScheduledPlane::on(ControlPlane::start().await, Timestamp::now)
+        ScheduledPlane::on(ControlPlane::start().await, Configuration::default(), Timestamp::now)
     }
 
-    /// Runs the scheduler on a control plane, with its own clock.
-    fn on(plane: ControlPlane, clock: fn() -> Timestamp) -> ScheduledPlane {
+    /// Runs the scheduler on a control plane, with profiles and a clock of its own.
+    fn on(plane: ControlPlane, configuration: Configuration, clock: fn() -> Timestamp) -> ScheduledPlane {
         let manager = Manager::new(plane.client_as(User::authenticated(ControlLoop::READER, []))).name("scheduler");
-        let manager = Scheduler::add(manager, plane.client_as(User::authenticated(Scheduler::USER, [])), clock);
+        let client = plane.client_as(User::authenticated(Scheduler::USER, []));
+        let manager = Scheduler::add(manager, client, configuration, clock);
         let stop = CancellationToken::new();
         let scheduler = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
         ScheduledPlane { plane, stop, scheduler }
@@ -124,7 +125,7 @@ async fn a_pod_is_bound_to_the_node_that_has_room_and_an_event_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
-    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, noon);
+    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, Configuration::default(), noon);
     scheduled_plane.node("small", "1").await;
     scheduled_plane.pod("p", "4", None).await;
     let said = |pod: &Pod| scheduled(pod).is_some_and(|one| one.reason.as_deref() == Some("Unschedulable"));
@@ -237,7 +238,7 @@ async fn hundreds_of_pods_are_spread_evenly() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
     // The clock is read for the condition of a Pod that finds no node.
-    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, || panic!("the clock is broken"));
+    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, Configuration::default(), || panic!("the clock is broken"));
     scheduled_plane.pod("p", "1", None).await;
     let ended =
         tokio::time::timeout(Duration::from_secs(30), scheduled_plane.scheduler).await.expect("the scheduler goes on");
@@ -246,4 +247,32 @@ async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
     let said: Vec<String> = causes.map(ToString::to_string).collect();
     assert!(said.iter().any(|said| said == "a request of the scheduler panicked"), "{said:?}");
     scheduled_plane.plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_profile_binds_and_reports_under_its_own_name() {
+    let configuration = Configuration::read(&json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {"schedulerName": "default-scheduler"},
+            {"schedulerName": "packing", "pluginConfig": [
+                {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]},
+        ],
+    }));
+    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, configuration.unwrap(), Timestamp::now);
+    scheduled_plane.node("small", "2").await;
+    scheduled_plane.node("large", "64").await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {
+            "schedulerName": "packing",
+            "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+        },
+    });
+    scheduled_plane.plane.apply(&pod.to_string()).await;
+    assert_eq!(scheduled_plane.node_of("p").await, "small");
+    let event = scheduled_plane.event("Scheduled").await;
+    assert_eq!(event.reporting_controller.as_deref(), Some("packing"));
+    scheduled_plane.stop().await;
 }

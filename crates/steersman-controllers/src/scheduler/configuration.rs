@@ -1,0 +1,246 @@
+//! The file that kube-scheduler reads with `--config`, a KubeSchedulerConfiguration, as the [`Profile`]s of this scheduler.
+//!
+//! Follows `kubescheduler.config.k8s.io/v1`: its defaults, its validation (`pkg/scheduler/apis/config/validation`), and
+//! the way in which lists of plugins are merged with the default ones (`apis/config/v1/default_plugins.go`). A field
+//! that is unknown is refused. Nothing is read from disk here: the caller passes the parsed document.
+
+mod arguments;
+mod plugins;
+mod profile;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use crate::scheduler::configuration::profile::{
+    Candidates, Fit, PodAffinityWeights, Profile, ShapePoint, SpreadDefaults, Strategy, Weights,
+};
+
+use crate::scheduler::configuration::profile::ProfileDocument;
+use crate::scheduler::pod::NAME;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+const KIND: &str = "KubeSchedulerConfiguration";
+
+const BACKOFF_FIRST_SECONDS: i64 = 1;
+const BACKOFF_MAX_SECONDS: i64 = 10;
+
+/// Fields about the process of kube-scheduler, which this scheduler shares with the server and other loops.
+const OF_PROCESS: [&str; 8] = [
+    "clientConnection",
+    "delayCacheUntilActive",
+    "enableContentionProfiling",
+    "enableProfiling",
+    "healthzBindAddress",
+    "leaderElection",
+    "metricsBindAddress",
+    "parallelism",
+];
+
+/// The configuration of a scheduler: its profiles, and how long Pods wait between attempts.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// At least one; names differ.
+    profiles: Vec<Arc<Profile>>,
+    backoff: Backoff,
+    without_effect: Vec<&'static str>,
+}
+
+/// Why a document is no configuration of this scheduler.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct ConfigurationError {
+    /// The path of the field, such as `profiles[0].schedulerName`.
+    field: String,
+    why: String,
+}
+
+/// How long a Pod waits after an attempt: twice as long after each.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Backoff {
+    pub(crate) first: Duration,
+    pub(crate) max: Duration,
+}
+
+/// The path of a field, as messages name it.
+#[derive(Clone, Debug, Default)]
+struct Path(String);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Document {
+    extenders: Option<Vec<Value>>,
+    percentage_of_nodes_to_score: Option<i32>,
+    pod_initial_backoff_seconds: Option<i64>,
+    pod_max_backoff_seconds: Option<i64>,
+    profiles: Option<Vec<Value>>,
+}
+
+// === impl Configuration ===
+
+impl Configuration {
+    /// Reads a KubeSchedulerConfiguration of `kubescheduler.config.k8s.io/v1`.
+    ///
+    /// # Errors
+    /// Names the first field that kube-scheduler would refuse, or that this scheduler does not support: extenders,
+    /// plugins that are not compiled into kube-scheduler, and plugins that are on at some of their extension points only.
+    pub fn read(document: &Value) -> Result<Configuration, ConfigurationError> {
+        let root = Path::default();
+        let Value::Object(fields) = document else {
+            return Err(root.field("kind").wrong(format!("the document is not an object of the kind {KIND}")));
+        };
+        for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            let found = fields.get(field).and_then(Value::as_str).unwrap_or_default();
+            if found != wanted {
+                return Err(root.field(field).wrong(format!("{found:?} is not supported: it must be {wanted:?}")));
+            }
+        }
+        let mut fields = fields.clone();
+        fields.remove("apiVersion");
+        fields.remove("kind");
+        let mut without_effect = OF_PROCESS.to_vec();
+        without_effect.retain(|field| fields.remove(*field).is_some());
+        let document: Document = root.decode(&Value::Object(fields))?;
+        if document.extenders.is_some_and(|extenders| !extenders.is_empty()) {
+            let why = "extenders are not supported: run a kube-scheduler of your own with --controllers='*,-scheduler'";
+            return Err(root.field("extenders").wrong(why));
+        }
+        let percent = percent(document.percentage_of_nodes_to_score, &root)?;
+        Ok(Configuration {
+            profiles: profiles(&document.profiles.unwrap_or_default(), percent.unwrap_or_default(), &root)?,
+            backoff: Backoff::read(document.pod_initial_backoff_seconds, document.pod_max_backoff_seconds, &root)?,
+            without_effect,
+        })
+    }
+
+    /// The fields of the document that have no effect, because they are about the process of a kube-scheduler.
+    pub fn without_effect(&self) -> &[&'static str] {
+        &self.without_effect
+    }
+
+    /// The names of the profiles, which Pods choose from with `spec.schedulerName`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.profiles.iter().map(|profile| &*profile.name)
+    }
+
+    /// The profile for Pods with this `schedulerName`; `None` if another scheduler is responsible for them.
+    pub(crate) fn profile(&self, name: &str) -> Option<&Arc<Profile>> {
+        self.profiles.iter().find(|profile| &*profile.name == name)
+    }
+
+    pub(crate) fn backoff(&self) -> Backoff {
+        self.backoff
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Configuration {
+        Configuration {
+            profiles: vec![Arc::new(Profile::new(NAME))],
+            backoff: Backoff::default(),
+            without_effect: Vec::new(),
+        }
+    }
+}
+
+fn profiles(documents: &[Value], percent: usize, root: &Path) -> Result<Vec<Arc<Profile>>, ConfigurationError> {
+    if documents.is_empty() {
+        return Ok(vec![Arc::new(Profile { feasible_percent: percent, ..Profile::new(NAME) })]);
+    }
+    let path = root.field("profiles");
+    let mut profiles: Vec<Arc<Profile>> = Vec::new();
+    for (at, document) in documents.iter().enumerate() {
+        let path = path.index(at);
+        let document: ProfileDocument = path.decode(document)?;
+        // A name is needed only to tell several profiles apart.
+        let only = (documents.len() == 1).then_some(NAME);
+        let profile = document.profile(only, percent, &path)?;
+        if let Some(other) = profiles.iter().position(|other| other.name == profile.name) {
+            let why = format!("{:?} is the name of profiles[{other}] already", profile.name);
+            return Err(path.field("schedulerName").wrong(why));
+        }
+        profiles.push(Arc::new(profile));
+    }
+    Ok(profiles)
+}
+
+/// Reads `percentageOfNodesToScore`. 0 stands for a percentage that falls as the cluster grows.
+fn percent(value: Option<i32>, of: &Path) -> Result<Option<usize>, ConfigurationError> {
+    let Some(value) = value else { return Ok(None) };
+    match usize::try_from(value) {
+        Ok(percent @ 0..=100) => Ok(Some(percent)),
+        _ => Err(of.field("percentageOfNodesToScore").wrong(format!("{value} is not in the range 0 to 100"))),
+    }
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    fn read(first: Option<i64>, max: Option<i64>, root: &Path) -> Result<Backoff, ConfigurationError> {
+        let (first, max) = (first.unwrap_or(BACKOFF_FIRST_SECONDS), max.unwrap_or(BACKOFF_MAX_SECONDS));
+        if first < 1 {
+            let why = format!("{first} is not greater than 0");
+            return Err(root.field("podInitialBackoffSeconds").wrong(why));
+        }
+        if max < first {
+            let why = format!("{max} is less than podInitialBackoffSeconds, which is {first}");
+            return Err(root.field("podMaxBackoffSeconds").wrong(why));
+        }
+        Ok(Backoff { first: seconds(first), max: seconds(max) })
+    }
+
+    /// The time to wait after this number of failed attempts in a row.
+    pub(crate) fn after(self, n_attempts: u32) -> Duration {
+        match n_attempts.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(shift) => self.first.saturating_mul(1_u32.checked_shl(shift).unwrap_or(u32::MAX)).min(self.max),
+        }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { first: seconds(BACKOFF_FIRST_SECONDS), max: seconds(BACKOFF_MAX_SECONDS) }
+    }
+}
+
+/// `seconds` is not negative. A century is long enough, and does not overflow the clock.
+fn seconds(seconds: i64) -> Duration {
+    const CENTURY: u64 = 100 * 365 * 24 * 3600;
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default().min(CENTURY))
+}
+
+// === impl Path ===
+
+impl Path {
+    fn field(&self, name: &str) -> Path {
+        if self.0.is_empty() { Path(name.to_owned()) } else { Path(format!("{}.{name}", self.0)) }
+    }
+
+    fn index(&self, at: usize) -> Path {
+        Path(format!("{}[{at}]", self.0))
+    }
+
+    fn wrong(&self, why: impl Into<String>) -> ConfigurationError {
+        ConfigurationError { field: self.0.clone(), why: why.into() }
+    }
+
+    /// Decodes the value of this field.
+    fn decode<T: DeserializeOwned>(&self, value: &Value) -> Result<T, ConfigurationError> {
+        T::deserialize(value).map_err(|error| {
+            let field = if self.0.is_empty() { "the document" } else { &self.0 };
+            ConfigurationError { field: field.to_owned(), why: error.to_string() }
+        })
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

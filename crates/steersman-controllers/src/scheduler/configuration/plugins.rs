@@ -1,0 +1,304 @@
+//! Which plugins of a profile are on, and the weights of their scores.
+//!
+//! A profile changes the default plugins at an extension point, or at all of them with `multiPoint`. What is said at a
+//! point counts more than what is said at `multiPoint`.
+
+use crate::scheduler::configuration::{ConfigurationError, Path, Weights};
+use crate::scheduler::cycle::{Plugin, PluginSet};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+const ALL: &str = "*";
+
+/// A plugin of kube-scheduler.
+struct Known {
+    name: &'static str,
+    /// The weight of its score in the default profile.
+    weight: i64,
+    points: &'static [Point],
+}
+
+/// An extension point.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Point {
+    Bind,
+    Filter,
+    PostFilter,
+    PreBind,
+    PreEnqueue,
+    PreFilter,
+    PreScore,
+    QueueSort,
+    Reserve,
+    Score,
+}
+
+const FILTER: &[Point] = &[Point::Filter];
+const PREPARED_FILTER: &[Point] = &[Point::PreFilter, Point::Filter];
+const PREPARED_SCORE: &[Point] = &[Point::PreScore, Point::Score];
+const FILTER_AND_SCORE: &[Point] = &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
+
+/// The plugins of the default profile.
+const KNOWN: [Known; 19] = [
+    known("SchedulingGates", 0, &[Point::PreEnqueue]),
+    known("PrioritySort", 0, &[Point::QueueSort]),
+    known("NodeUnschedulable", 0, FILTER),
+    known("NodeName", 0, FILTER),
+    known("TaintToleration", 3, &[Point::Filter, Point::PreScore, Point::Score]),
+    known("NodeAffinity", 2, FILTER_AND_SCORE),
+    known("NodePorts", 0, PREPARED_FILTER),
+    known("NodeResourcesFit", 1, FILTER_AND_SCORE),
+    known("VolumeRestrictions", 0, PREPARED_FILTER),
+    known("NodeVolumeLimits", 0, PREPARED_FILTER),
+    known("VolumeBinding", 0, &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]),
+    known("VolumeZone", 0, PREPARED_FILTER),
+    known("PodTopologySpread", 2, FILTER_AND_SCORE),
+    known("InterPodAffinity", 2, FILTER_AND_SCORE),
+    known(
+        "DynamicResources",
+        0,
+        &[Point::PreEnqueue, Point::PreFilter, Point::Filter, Point::PostFilter, Point::Reserve, Point::PreBind],
+    ),
+    known("DefaultPreemption", 0, &[Point::PostFilter]),
+    known("NodeResourcesBalancedAllocation", 1, PREPARED_SCORE),
+    known("ImageLocality", 1, &[Point::Score]),
+    known("DefaultBinder", 0, &[Point::Bind]),
+];
+
+/// Points at which a plugin decides, each with another one at which it prepares that or carries it out. It may not be on at
+/// the first alone. If it is on at the second alone, it is off in effect.
+const TOGETHER: [(Point, Point); 4] = [
+    (Point::Filter, Point::PreFilter),
+    (Point::Filter, Point::Reserve),
+    (Point::Filter, Point::PreBind),
+    (Point::Score, Point::PreScore),
+];
+
+/// The plugins of a profile that are on, in effect.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InEffect {
+    pub(super) filters: PluginSet,
+    pub(super) weights: Weights,
+    pub(super) honors_gates: bool,
+    pub(super) preempts: bool,
+}
+
+/// `plugins` of a profile.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Plugins {
+    multi_point: Changes,
+    bind: Changes,
+    filter: Changes,
+    permit: Changes,
+    post_bind: Changes,
+    post_filter: Changes,
+    pre_bind: Changes,
+    pre_enqueue: Changes,
+    pre_filter: Changes,
+    pre_score: Changes,
+    queue_sort: Changes,
+    reserve: Changes,
+    score: Changes,
+}
+
+/// What is on and off besides the default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Changes {
+    enabled: Vec<Named>,
+    disabled: Vec<Named>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+    weight: Option<i32>,
+}
+
+const fn known(name: &'static str, weight: i64, points: &'static [Point]) -> Known {
+    Known { name, weight, points }
+}
+
+impl InEffect {
+    /// The plugins of the default profile.
+    pub(super) fn default_profile() -> InEffect {
+        let plugins = Plugins::default();
+        InEffect {
+            filters: plugins.filters(),
+            weights: plugins.weights(),
+            honors_gates: true,
+            preempts: true,
+        }
+    }
+}
+
+// === impl Plugins ===
+
+impl Plugins {
+    /// # Errors
+    /// Names the plugin that is unknown, or that cannot be on or off at a point.
+    pub(super) fn in_effect(&self, path: &Path) -> Result<InEffect, ConfigurationError> {
+        self.multi_point.check(None, &path.field("multiPoint"))?;
+        for (point, name) in [(&self.permit, "permit"), (&self.post_bind, "postBind")] {
+            if let Some(plugin) = point.enabled.first() {
+                let path = path.field(name).field("enabled").index(0);
+                return Err(path.wrong(format!("no plugin of this scheduler runs at this point, {} neither", plugin.name)));
+            }
+        }
+        for point in Point::ALL {
+            self.at(point).check(Some(point), &path.field(point.name()))?;
+        }
+        for (point, name, what) in [
+            (Point::QueueSort, "PrioritySort", "sorts the queue"),
+            (Point::Bind, "DefaultBinder", "binds Pods"),
+        ] {
+            if !self.is_on(name, point) {
+                let why = format!("without {name} nothing {what}");
+                return Err(path.field(point.name()).field("disabled").wrong(why));
+            }
+        }
+        for plugin in &KNOWN {
+            for (decides, other) in TOGETHER {
+                let has_both = plugin.points.contains(&decides) && plugin.points.contains(&other);
+                if has_both && self.is_on(plugin.name, decides) && !self.is_on(plugin.name, other) {
+                    let why = format!(
+                        "{0} is off here and on at {1}, which cannot work: turn it off at {1} too",
+                        plugin.name,
+                        decides.name(),
+                    );
+                    return Err(path.field(other.name()).wrong(why));
+                }
+            }
+        }
+        Ok(InEffect {
+            filters: self.filters(),
+            weights: self.weights(),
+            honors_gates: self.is_on("SchedulingGates", Point::PreEnqueue),
+            preempts: self.is_on("DefaultPreemption", Point::PostFilter),
+        })
+    }
+
+    fn at(&self, point: Point) -> &Changes {
+        match point {
+            Point::Bind => &self.bind,
+            Point::Filter => &self.filter,
+            Point::PostFilter => &self.post_filter,
+            Point::PreBind => &self.pre_bind,
+            Point::PreEnqueue => &self.pre_enqueue,
+            Point::PreFilter => &self.pre_filter,
+            Point::PreScore => &self.pre_score,
+            Point::QueueSort => &self.queue_sort,
+            Point::Reserve => &self.reserve,
+            Point::Score => &self.score,
+        }
+    }
+
+    /// Whether a plugin of the default profile runs at a point.
+    fn is_on(&self, name: &str, point: Point) -> bool {
+        let at = self.at(point);
+        if at.enables(name) {
+            return true;
+        }
+        !at.disables(name) && (self.multi_point.enables(name) || !self.multi_point.disables(name))
+    }
+
+    fn filters(&self) -> PluginSet {
+        let mut set = PluginSet::default();
+        for plugin in Plugin::FILTERS.into_iter().filter(|plugin| self.is_on(plugin.name(), Point::Filter)) {
+            set.insert(plugin);
+        }
+        set
+    }
+
+    fn weights(&self) -> Weights {
+        let of = |name: &str| if self.is_on(name, Point::Score) { self.weight(name) } else { 0 };
+        Weights {
+            affinity: of("InterPodAffinity"),
+            balanced: of("NodeResourcesBalancedAllocation"),
+            fit: of("NodeResourcesFit"),
+            images: of("ImageLocality"),
+            nodes: of("NodeAffinity"),
+            spread: of("PodTopologySpread"),
+            taints: of("TaintToleration"),
+        }
+    }
+
+    /// The weight of a score: as said at `score`, at `multiPoint`, or of the default profile. Whoever names a plugin
+    /// without a weight gives it a weight of 1.
+    fn weight(&self, name: &str) -> i64 {
+        let said = self.score.named(name).or_else(|| self.multi_point.named(name));
+        match said {
+            Some(named) => i64::from(named.weight.filter(|weight| *weight != 0).unwrap_or(1)),
+            None => KNOWN.iter().find(|known| known.name == name).map_or(1, |known| known.weight),
+        }
+    }
+}
+
+// === impl Changes ===
+
+impl Changes {
+    fn named(&self, name: &str) -> Option<&Named> {
+        self.enabled.iter().find(|plugin| plugin.name == name)
+    }
+
+    fn enables(&self, name: &str) -> bool {
+        self.named(name).is_some()
+    }
+
+    fn disables(&self, name: &str) -> bool {
+        self.disabled.iter().any(|plugin| plugin.name == name || plugin.name == ALL)
+    }
+
+    /// Checks the plugins that are enabled at a point; `None` for all of their points.
+    fn check(&self, point: Option<Point>, path: &Path) -> Result<(), ConfigurationError> {
+        let mut seen = BTreeSet::new();
+        for (at, plugin) in self.enabled.iter().enumerate() {
+            let (path, name) = (path.field("enabled").index(at).field("name"), &plugin.name);
+            let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
+                let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+                return Err(path.wrong(format!("there is no plugin {name:?}: there are {}", names.join(", "))));
+            };
+            if let Some(point) = point.filter(|point| !known.points.contains(point)) {
+                return Err(path.wrong(format!("{name} does not extend {}", point.name())));
+            }
+            if !seen.insert(name) {
+                return Err(path.wrong(format!("{name} is in the list twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Point ===
+
+impl Point {
+    const ALL: [Point; 10] = [
+        Point::Bind,
+        Point::Filter,
+        Point::PostFilter,
+        Point::PreBind,
+        Point::PreEnqueue,
+        Point::PreFilter,
+        Point::PreScore,
+        Point::QueueSort,
+        Point::Reserve,
+        Point::Score,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Point::Bind => "bind",
+            Point::Filter => "filter",
+            Point::PostFilter => "postFilter",
+            Point::PreBind => "preBind",
+            Point::PreEnqueue => "preEnqueue",
+            Point::PreFilter => "preFilter",
+            Point::PreScore => "preScore",
+            Point::QueueSort => "queueSort",
+            Point::Reserve => "reserve",
+            Point::Score => "score",
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A profile: the plugins that decide on the Pods of one `schedulerName`, and their settings.
+
+use crate::scheduler::configuration::plugins::{InEffect, Plugins};
+use crate::scheduler::configuration::{ConfigurationError, Path, arguments, percent};
+use crate::scheduler::cycle::PluginSet;
+use crate::scheduler::plugins::resources::Resource;
+use crate::scheduler::pod::Spread;
+use crate::shared::labels::{NodeTerm, NodeTerms};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The percentage and the number of nodes that are compared for a preemption.
+const CANDIDATES_PERCENT: usize = 10;
+const CANDIDATES_MIN: usize = 100;
+
+/// How long a claim may take to be bound.
+const VOLUMES_MAX: Duration = Duration::from_secs(600);
+
+/// The plugins that decide on the Pods of one `schedulerName`, and their settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) name: Arc<str>,
+    pub(crate) filters: PluginSet,
+    pub(crate) weights: Weights,
+    /// Whether a Pod waits until its scheduling gates are gone.
+    pub(crate) honors_gates: bool,
+    /// Preempts Pods if there is no other node; `None` for never.
+    pub(crate) preemption: Option<Candidates>,
+    /// The percentage of nodes after which the search ends; 0 if it depends on the size of the cluster.
+    pub(crate) feasible_percent: usize,
+    pub(crate) added_nodes: AddedNodes,
+    /// The resources whose shares are balanced.
+    pub(crate) balanced: Vec<Resource>,
+    pub(crate) fit: Fit,
+    pub(crate) pod_affinity: PodAffinityWeights,
+    pub(crate) spread: SpreadDefaults,
+    pub(crate) volumes_max: Duration,
+}
+
+/// The weight of each score; 0 if the plugin does not score.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Weights {
+    pub(crate) affinity: i64,
+    pub(crate) balanced: i64,
+    pub(crate) fit: i64,
+    pub(crate) images: i64,
+    pub(crate) nodes: i64,
+    pub(crate) spread: i64,
+    pub(crate) taints: i64,
+}
+
+/// The affinity to nodes that all Pods of a profile have besides their own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AddedNodes {
+    pub(crate) required: Option<NodeTerms>,
+    pub(crate) preferred: Vec<(i64, NodeTerm)>,
+}
+
+/// How many nodes are compared for a preemption.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Candidates {
+    pub(crate) percent: usize,
+    pub(crate) min: usize,
+}
+
+/// The settings of NodeResourcesFit.
+#[derive(Clone, Debug)]
+pub(crate) struct Fit {
+    /// Extended resources that nodes need not have.
+    pub(crate) ignored: Vec<String>,
+    /// The same by the part of the name before the slash.
+    pub(crate) ignored_groups: Vec<String>,
+    pub(crate) strategy: Strategy,
+    /// The resources that count, with their weights.
+    pub(crate) resources: Vec<(Resource, i64)>,
+}
+
+/// Which nodes NodeResourcesFit prefers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Strategy {
+    LeastAllocated,
+    MostAllocated,
+    /// A function of the percentage that would be used, by points in increasing order; straight between them.
+    RequestedToCapacityRatio(Vec<ShapePoint>),
+}
+
+/// A point of a function: a percentage and a score from 0 to 100.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ShapePoint {
+    pub(crate) utilization: i64,
+    pub(crate) score: i64,
+}
+
+/// The settings of InterPodAffinity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PodAffinityWeights {
+    /// The weight of a required term of an existing Pod.
+    pub(crate) required: i64,
+    /// Whether a Pod without preferences gets no score for those of existing Pods.
+    pub(crate) ignores_others: bool,
+}
+
+/// The spread constraints of Pods that have none.
+#[derive(Clone, Debug)]
+pub(crate) enum SpreadDefaults {
+    /// Without selectors, which depend on the Pod.
+    List(Vec<Spread>),
+    System,
+}
+
+/// An entry of `profiles`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ProfileDocument {
+    percentage_of_nodes_to_score: Option<i32>,
+    plugin_config: Option<Vec<PluginConfig>>,
+    plugins: Option<Plugins>,
+    scheduler_name: Option<String>,
+}
+
+/// An entry of `pluginConfig`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PluginConfig {
+    name: String,
+    #[serde(default)]
+    args: Value,
+}
+
+// === impl Profile ===
+
+impl Profile {
+    /// The default profile under a name.
+    pub(crate) fn new(name: &str) -> Profile {
+        let InEffect { filters, weights, honors_gates, preempts: _ } = InEffect::default_profile();
+        Profile {
+            name: name.into(),
+            filters,
+            weights,
+            honors_gates,
+            preemption: Some(Candidates { percent: CANDIDATES_PERCENT, min: CANDIDATES_MIN }),
+            feasible_percent: 0,
+            added_nodes: AddedNodes::default(),
+            balanced: vec![Resource::Cpu, Resource::Memory],
+            fit: Fit {
+                ignored: Vec::new(),
+                ignored_groups: Vec::new(),
+                strategy: Strategy::LeastAllocated,
+                resources: vec![(Resource::Cpu, 1), (Resource::Memory, 1)],
+            },
+            pod_affinity: PodAffinityWeights { required: 1, ignores_others: false },
+            spread: SpreadDefaults::System,
+            volumes_max: VOLUMES_MAX,
+        }
+    }
+}
+
+// === impl ProfileDocument ===
+
+impl ProfileDocument {
+    /// The profile. `only` is the name of a profile that is the only one and has none, and `feasible_percent` the
+    /// configuration's, for profiles without an own one.
+    pub(super) fn profile(
+        self,
+        only: Option<&str>,
+        feasible_percent: usize,
+        path: &Path,
+    ) -> Result<Profile, ConfigurationError> {
+        let name = self.scheduler_name.filter(|name| !name.is_empty());
+        let Some(name) = name.as_deref().or(only) else {
+            let why = "a name is required where there are several profiles";
+            return Err(path.field("schedulerName").wrong(why));
+        };
+        let mut profile = Profile::new(name);
+        profile.feasible_percent = percent(self.percentage_of_nodes_to_score, path)?.unwrap_or(feasible_percent);
+        let mut seen: Vec<String> = Vec::new();
+        for (at, PluginConfig { name, args }) in self.plugin_config.into_iter().flatten().enumerate() {
+            let path = path.field("pluginConfig").index(at);
+            if seen.contains(&name) {
+                return Err(path.field("name").wrong(format!("{name} is configured twice")));
+            }
+            arguments::apply(&mut profile, &name, args, &path)?;
+            seen.push(name);
+        }
+        let plugins = self.plugins.unwrap_or_default();
+        let InEffect { filters, weights, honors_gates, preempts } = plugins.in_effect(&path.field("plugins"))?;
+        profile.preemption = profile.preemption.filter(|_| preempts);
+        Ok(Profile { filters, weights, honors_gates, ..profile })
+    }
+}
+
+// === impl Fit ===
+
+impl Fit {
+    /// Whether nodes need not have this resource. That is possible for extended ones only.
+    pub(crate) fn ignores(&self, resource: &str) -> bool {
+        let Some((group, _)) = resource.split_once('/') else { return false };
+        self.ignored_groups.iter().any(|ignored| ignored == group) || self.ignored.iter().any(|name| name == resource)
+    }
+}
+
+// === impl Strategy ===
+
+impl Strategy {
+    /// The score of a resource of which `used`, including the Pod's share, is taken of `has`, which is not 0.
+    pub(crate) fn score(&self, used: i128, has: i128) -> i64 {
+        let score = match self {
+            Strategy::LeastAllocated if has < used => 0,
+            Strategy::LeastAllocated => (has - used) * 100 / has,
+            Strategy::MostAllocated => used.min(has) * 100 / has,
+            Strategy::RequestedToCapacityRatio(shape) => {
+                let percent = if has < used { 100 } else { used * 100 / has };
+                return value_at(shape, i64::try_from(percent).unwrap_or_default());
+            }
+        };
+        i64::try_from(score).unwrap_or_default()
+    }
+}
+
+fn value_at(shape: &[ShapePoint], at: i64) -> i64 {
+    let mut before: Option<ShapePoint> = None;
+    for &point in shape {
+        if at <= point.utilization {
+            return before.map_or(point.score, |before| {
+                let slope = (point.score - before.score) * (at - before.utilization);
+                before.score + slope / (point.utilization - before.utilization)
+            });
+        }
+        before = Some(point);
+    }
+    before.map_or(0, |last| last.score)
+}
