@@ -115,12 +115,7 @@ impl Scheduler {
 
     /// Adds the scheduler to a manager, whose informers it uses. `client` acts as [`Scheduler::USER`], and `clock`
     /// gives the times of conditions.
-    pub fn add(
-        manager: Manager,
-        client: Client,
-        configuration: Configuration,
-        clock: fn() -> Timestamp,
-    ) -> Manager {
+    pub fn add(manager: Manager, client: Client, configuration: Configuration, clock: fn() -> Timestamp) -> Manager {
         let inputs = Inputs::of(manager.informers());
         manager.run_leading("scheduler", move |stop| {
             let requests = Requests::new(client, &configuration, clock);

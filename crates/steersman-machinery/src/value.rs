@@ -48,6 +48,14 @@ pub fn set_at(value: &mut Value, path: &[&str], new: Value) -> bool {
     }
 }
 
+/// Sets a field that is absent or null.
+pub fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
+    let field = object.entry(name).or_insert(Value::Null);
+    if field.is_null() {
+        *field = value.into();
+    }
+}
+
 /// Removes the value at a path of keys and returns it.
 pub fn remove_at(value: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, way) = path.split_last()?;

@@ -95,11 +95,7 @@ fn no_candidate(diagnosis: Diagnosis) -> NoPreemption {
 }
 
 /// How many nodes to compare for a Pod that may preempt others.
-fn ensure_eligible(
-    cluster: &Cluster,
-    pending: &Pending,
-    diagnosis: &Diagnosis,
-) -> Result<Candidates, NoPreemption> {
+fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> Result<Candidates, NoPreemption> {
     let Some(candidates) = pending.profile.preemption else {
         return Err(NoPreemption { message: None, nomination: Nomination::Clear });
     };

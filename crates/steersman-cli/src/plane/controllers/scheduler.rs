@@ -20,8 +20,9 @@ pub(crate) fn configuration(path: Option<&Path>, controllers: &Controllers) -> R
                 .to_owned(),
         ));
     }
-    let refused =
-        |error: &dyn std::fmt::Display| Failure::Refused(format!("cannot use --scheduler-config {}: {error}", path.display()));
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::Refused(format!("cannot use --scheduler-config {}: {error}", path.display()))
+    };
     let text = fs::read_to_string(path).map_err(|error| refused(&error))?;
     let document: serde_json::Value = serde_saphyr::from_str(&text).map_err(|error| refused(&error))?;
     let configuration = Configuration::read(&document).map_err(|error| refused(&error))?;

@@ -1,8 +1,8 @@
 //! `pluginConfig`: the settings of single plugins, with the defaults and the validation of kube-scheduler.
 
 use crate::scheduler::configuration::{
-    API_VERSION, Candidates, ConfigurationError, Path, PodAffinityWeights, Profile, ShapePoint, SpreadDefaults, Strategy,
-    seconds,
+    API_VERSION, Candidates, ConfigurationError, Path, PodAffinityWeights, Profile, ShapePoint, SpreadDefaults,
+    Strategy, seconds,
 };
 use crate::scheduler::plugins::resources::Resource;
 use crate::scheduler::pod::Spread;
@@ -207,13 +207,14 @@ fn balanced(
 
 fn fit(profile: &mut Profile, args: NodeResourcesFitArgs, path: &Path) -> Result<(), ConfigurationError> {
     let groups = args.ignored_resource_groups.unwrap_or_default();
-    for (at, group) in groups.iter().enumerate().filter(|(_, group)| group.contains('/')) {
+    if let Some((at, group)) = groups.iter().enumerate().find(|(_, group)| group.contains('/')) {
         let why = format!("{group:?} has a slash: it is the part of the name before the slash");
         return Err(path.field("ignoredResourceGroups").index(at).wrong(why));
     }
     profile.fit.ignored_groups = groups;
     profile.fit.ignored = args.ignored_resources.unwrap_or_default();
-    let Some(ScoringStrategy { strategy, resources, requested_to_capacity_ratio: ratio }) = args.scoring_strategy else {
+    let Some(ScoringStrategy { strategy, resources, requested_to_capacity_ratio: ratio }) = args.scoring_strategy
+    else {
         return Ok(());
     };
     let path = path.field("scoringStrategy");
@@ -229,7 +230,8 @@ fn fit(profile: &mut Profile, args: NodeResourcesFitArgs, path: &Path) -> Result
             Strategy::RequestedToCapacityRatio(shape(&points, &path.field("requestedToCapacityRatio").field("shape"))?)
         }
         other => {
-            let why = format!("{other:?} is unknown: there are LeastAllocated, MostAllocated and RequestedToCapacityRatio");
+            let why =
+                format!("{other:?} is unknown: there are LeastAllocated, MostAllocated and RequestedToCapacityRatio");
             return Err(path.field("type").wrong(why));
         }
     };
@@ -301,7 +303,8 @@ fn spread(args: &PodTopologySpreadArgs, path: &Path) -> Result<SpreadDefaults, C
             return Err(path.field("labelSelector").wrong("it is forbidden: the selector is made for each Pod"));
         }
         let is_same = |other: &TopologySpreadConstraint| {
-            (&other.topology_key, &other.when_unsatisfiable) == (&constraint.topology_key, &constraint.when_unsatisfiable)
+            (&other.topology_key, &other.when_unsatisfiable)
+                == (&constraint.topology_key, &constraint.when_unsatisfiable)
         };
         if constraints[..at].iter().any(is_same) {
             let why = format!("{} with {} is there already", constraint.topology_key, constraint.when_unsatisfiable);

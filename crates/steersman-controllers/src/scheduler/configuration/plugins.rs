@@ -125,12 +125,7 @@ impl InEffect {
     /// The plugins of the default profile.
     pub(super) fn default_profile() -> InEffect {
         let plugins = Plugins::default();
-        InEffect {
-            filters: plugins.filters(),
-            weights: plugins.weights(),
-            honors_gates: true,
-            preempts: true,
-        }
+        InEffect { filters: plugins.filters(), weights: plugins.weights(), honors_gates: true, preempts: true }
     }
 }
 
@@ -144,16 +139,17 @@ impl Plugins {
         for (point, name) in [(&self.permit, "permit"), (&self.post_bind, "postBind")] {
             if let Some(plugin) = point.enabled.first() {
                 let path = path.field(name).field("enabled").index(0);
-                return Err(path.wrong(format!("no plugin of this scheduler runs at this point, {} neither", plugin.name)));
+                return Err(
+                    path.wrong(format!("no plugin of this scheduler runs at this point, {} neither", plugin.name))
+                );
             }
         }
         for point in Point::ALL {
             self.at(point).check(Some(point), &path.field(point.name()))?;
         }
-        for (point, name, what) in [
-            (Point::QueueSort, "PrioritySort", "sorts the queue"),
-            (Point::Bind, "DefaultBinder", "binds Pods"),
-        ] {
+        for (point, name, what) in
+            [(Point::QueueSort, "PrioritySort", "sorts the queue"), (Point::Bind, "DefaultBinder", "binds Pods")]
+        {
             if !self.is_on(name, point) {
                 let why = format!("without {name} nothing {what}");
                 return Err(path.field(point.name()).field("disabled").wrong(why));

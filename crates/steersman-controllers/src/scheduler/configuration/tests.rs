@@ -118,7 +118,11 @@ fn refusals_about_settings_name_the_range() {
         json!({"hardPodAffinityWeight": 101}),
         ".hardPodAffinityWeight: 101 is not in the range 0 to 100",
     );
-    refused_args("InterPodAffinity", json!({"kind": "OtherArgs"}), ".kind: \"OtherArgs\" is not the plugin's: it must be \"InterPodAffinityArgs\"");
+    refused_args(
+        "InterPodAffinity",
+        json!({"kind": "OtherArgs"}),
+        ".kind: \"OtherArgs\" is not the plugin's: it must be \"InterPodAffinityArgs\"",
+    );
     refused_args(
         "DefaultPreemption",
         json!({"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0}),

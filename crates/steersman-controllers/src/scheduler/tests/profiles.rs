@@ -89,7 +89,8 @@ fn each_filter_can_be_turned_off() {
     let port = json!({"spec": {"containers": [{"name": "c", "image": "nginx", "ports": [{"hostPort": 80, "containerPort": 80}]}]}});
     let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]}});
-    let spread = json!([{"topologyKey": "absent", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]);
+    let spread =
+        json!([{"topologyKey": "absent", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]);
     let claims = json!({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}});
     let volume = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "absent"}}]}});
     let disk = json!({"spec": {"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "shared"}}]}});
@@ -130,14 +131,21 @@ fn weights_are_those_of_the_profile() {
         test_cluster.node_of(&small("p"))
     };
     assert_eq!(chosen(json!({})), "used");
-    assert_eq!(chosen(json!({"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 100}]}}})), "empty");
-    assert_eq!(chosen(json!({"plugins": {"multiPoint": {"enabled": [{"name": "NodeResourcesFit", "weight": 100}]}}})), "empty");
+    assert_eq!(
+        chosen(json!({"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 100}]}}})),
+        "empty"
+    );
+    assert_eq!(
+        chosen(json!({"plugins": {"multiPoint": {"enabled": [{"name": "NodeResourcesFit", "weight": 100}]}}})),
+        "empty"
+    );
     assert_eq!(chosen(json!({"plugins": {"score": {"disabled": [{"name": "TaintToleration"}]}}})), "empty");
 }
 
 #[test]
 fn a_shape_says_how_full_a_node_should_be() {
-    let shape = json!([{"utilization": 0, "score": 0}, {"utilization": 60, "score": 10}, {"utilization": 100, "score": 0}]);
+    let shape =
+        json!([{"utilization": 0, "score": 0}, {"utilization": 60, "score": 10}, {"utilization": 100, "score": 0}]);
     let mut test_cluster = with_profile(json!({
         "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]}},
         "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {

@@ -238,7 +238,8 @@ async fn hundreds_of_pods_are_spread_evenly() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
     // The clock is read for the condition of a Pod that finds no node.
-    let scheduled_plane = ScheduledPlane::on(ControlPlane::start().await, Configuration::default(), || panic!("the clock is broken"));
+    let scheduled_plane =
+        ScheduledPlane::on(ControlPlane::start().await, Configuration::default(), || panic!("the clock is broken"));
     scheduled_plane.pod("p", "1", None).await;
     let ended =
         tokio::time::timeout(Duration::from_secs(30), scheduled_plane.scheduler).await.expect("the scheduler goes on");

@@ -1,7 +1,6 @@
 //! Roles, ClusterRoles and their bindings: stored and validated here. Evaluating them is the authorizer's job.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
@@ -12,7 +11,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{Map, at, object_at, str_at};
+use steersman_machinery::value::{Map, at, object_at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 const GROUP: &str = "rbac.authorization.k8s.io";

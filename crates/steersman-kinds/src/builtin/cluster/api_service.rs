@@ -2,7 +2,6 @@
 //! of this server's own groups, and updates the status of the others.
 
 use crate::builtin::kind::{Column, Kind, RULES, SPEC_AND_METADATA, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -11,7 +10,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, set_at};
+use steersman_machinery::value::{at, set_at, unless_set};
 use steersman_machinery::{Value, name};
 
 pub const GROUP: &str = "apiregistration.k8s.io";

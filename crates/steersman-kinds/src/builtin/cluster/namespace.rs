@@ -3,7 +3,6 @@
 
 use crate::builtin::built_in::carry;
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -13,7 +12,7 @@ use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::{Error, Path};
-use steersman_machinery::value::{object_at, set_at, str_at};
+use steersman_machinery::value::{object_at, set_at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 /// The finalizer for all content of the namespace.

@@ -2,14 +2,13 @@
 
 use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, NewStatus, SelectableField, Subresource, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::rules::quantity::round_up;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
-use steersman_machinery::value::{at, object_at, str_at};
+use steersman_machinery::value::{at, object_at, str_at, unless_set};
 
 pub(in crate::builtin) mod validate;
 

@@ -1,7 +1,6 @@
 //! PriorityClass: a named priority of pods. The admission plugin `Priority` applies it to pods.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -9,7 +8,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::at;
+use steersman_machinery::value::{at, unless_set};
 
 /// Higher values are reserved for system classes.
 const VALUE_MAX: i64 = 1_000_000_000;

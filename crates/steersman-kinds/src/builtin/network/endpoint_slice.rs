@@ -1,7 +1,6 @@
 //! EndpointSlice: some of the addresses of a Service, all of one family.
 
 use crate::builtin::kind::{Column, Counts, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
@@ -11,7 +10,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::str_at;
+use steersman_machinery::value::{str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 const ADDRESSES_MAX: usize = 100;

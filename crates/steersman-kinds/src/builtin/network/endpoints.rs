@@ -1,7 +1,6 @@
 //! Endpoints: the addresses of a Service, in the old form. EndpointSlices have replaced it, so every answer warns.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::rules::field::Field;
@@ -9,7 +8,7 @@ use crate::builtin::rules::rule::{Check, Rule, check_field};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, str_at};
+use steersman_machinery::value::{at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 /// The maximum number of addresses in a table.

@@ -1,14 +1,13 @@
 //! IngressClass: the controller that implements the ingresses of a class.
 
 use crate::builtin::kind::{Column, Kind, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells::{self, NONE};
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, str_at};
+use steersman_machinery::value::{at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {

@@ -1,7 +1,6 @@
 //! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
 use crate::builtin::kind::{Column, Counts, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -13,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at};
+use steersman_machinery::value::{at, object_at, unless_set};
 
 pub const KIND: Kind = Kind {
     group: "networking.k8s.io",

@@ -2,11 +2,10 @@
 //! object and its being stored.
 
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Subresource, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::field::Field;
 use crate::strategy::Rules;
 use serde_json::json;
-use steersman_machinery::value::{Map, object_at, str_at};
+use steersman_machinery::value::{Map, object_at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 pub mod cells;

@@ -1,7 +1,6 @@
 //! PersistentVolume: provisioned storage.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::pods::pod::scheduling;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
@@ -14,7 +13,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::value::{at, object_at, set_at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {

@@ -1,7 +1,6 @@
 //! StorageClass: the provisioner of the volumes of a class, and its parameters.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -10,7 +9,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, str_at};
+use steersman_machinery::value::{at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 const PARAMETERS_MAX: usize = 512;

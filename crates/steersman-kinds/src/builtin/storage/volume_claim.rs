@@ -1,7 +1,6 @@
 //! PersistentVolumeClaim: a user's request for storage.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -14,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 pub const KIND: Kind = Kind {

@@ -1,7 +1,6 @@
 //! The rules of volume sources, those of Pods and those of PersistentVolumes. Sources that only Pods have, and that have rules of their own, are
 //! in `builtin::pods::pod::volume_source`.
 
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
@@ -9,7 +8,7 @@ use crate::builtin::storage::csi::driver_name;
 use regex::Regex;
 use std::sync::LazyLock;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::Map;
+use steersman_machinery::value::{Map, unless_set};
 use steersman_machinery::{Value, name};
 
 /// The source of a volume: its field, the field that errors blame, and its rules.

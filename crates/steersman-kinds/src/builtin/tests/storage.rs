@@ -249,6 +249,8 @@ fn claims_in_templates_of_a_stateful_set_are_warned_about() {
     let set = json!({"spec": {"volumeClaimTemplates": [claim]}});
     assert_eq!(
         sets.strategy().warnings(sets.version(), &set, &set),
-        ["spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value \"100m\" is invalid, must be an integer"]
+        [
+            "spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value \"100m\" is invalid, must be an integer"
+        ]
     );
 }

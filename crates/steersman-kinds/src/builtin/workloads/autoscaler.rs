@@ -1,12 +1,11 @@
 //! HorizontalPodAutoscaler: scales a workload by its load. Stored as v2; v1 only has the CPU metric.
 
 use crate::builtin::kind::{Column, Conversion, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::rule::{Check, Rule};
 use crate::strategy::Rules;
 use serde_json::json;
 use steersman_machinery::Value;
-use steersman_machinery::value::object_at;
+use steersman_machinery::value::{object_at, unless_set};
 
 mod cells;
 mod convert;

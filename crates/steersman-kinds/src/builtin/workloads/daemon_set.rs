@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::int_or_percent;
@@ -14,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at, str_at};
+use steersman_machinery::value::{at, object_at, str_at, unless_set};
 
 /// The number of changes of the template, for very old controllers.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";

@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -15,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::object_at;
+use steersman_machinery::value::{object_at, unless_set};
 
 pub const KIND: Kind = Kind {
     group: "apps",

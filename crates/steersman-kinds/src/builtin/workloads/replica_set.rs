@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -12,7 +11,7 @@ use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::object_at;
+use steersman_machinery::value::{object_at, unless_set};
 
 pub const KIND: Kind = Kind {
     group: "apps",

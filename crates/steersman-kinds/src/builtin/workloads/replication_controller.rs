@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, SelectableField, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -13,7 +12,7 @@ use crate::strategy::{Propagation, Rules};
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at};
+use steersman_machinery::value::{at, object_at, unless_set};
 
 pub const KIND: Kind = Kind {
     kind: "ReplicationController",

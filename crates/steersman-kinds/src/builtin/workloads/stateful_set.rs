@@ -3,7 +3,6 @@
 use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -18,7 +17,7 @@ use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
-use steersman_machinery::value::{object_at, remove_at, set_at};
+use steersman_machinery::value::{object_at, remove_at, set_at, unless_set};
 
 /// A field behind a feature gate that is off by default: it is dropped, unless the old object has it.
 const MAX_UNAVAILABLE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];

@@ -3,7 +3,6 @@
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, rule};
 use crate::builtin::kind::{Alias, Column, Compiles, Kind, RULES, SPEC_AND_METADATA, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -15,6 +14,7 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 use steersman_cel::{DeclType, Type};
 use steersman_machinery::field::Error;
+use steersman_machinery::value::unless_set;
 use steersman_machinery::{Value, name};
 use steersman_schema::{JsonPath, json_path};
 

@@ -1,6 +1,5 @@
 //! The rules that select the requests of a webhook or a policy: operations, resources, conditions.
 
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -10,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_cel::Type;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::Map;
+use steersman_machinery::value::{Map, unless_set};
 use steersman_machinery::{Value, name};
 
 const CONDITIONS_MAX: usize = 64;

@@ -2,7 +2,6 @@
 
 use crate::builtin::cluster::admission_registration::{CATEGORIES, GROUP, client, rule};
 use crate::builtin::kind::{Column, Compiles, Counts, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
@@ -12,6 +11,7 @@ use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
+use steersman_machinery::value::unless_set;
 use steersman_machinery::{Value, name};
 
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];

@@ -3,7 +3,6 @@
 use crate::builtin::cluster::flow::bootstrap::{self, EXEMPT};
 use crate::builtin::cluster::flow::{CONDITIONS, GROUP};
 use crate::builtin::kind::{Column, Kind, SPEC_AND_METADATA, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
@@ -11,7 +10,7 @@ use crate::builtin::rules::rule::{Check, Rule, check_field};
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{Map, at, set_at};
+use steersman_machinery::value::{Map, at, set_at, unless_set};
 
 /// The number of bits of the hash that selects the queues of a flow.
 const HASH_BITS: i64 = 60;

@@ -2,13 +2,12 @@
 
 use crate::builtin::pods::device::selector::{SELECTOR, SELECTORS_MAX};
 use crate::builtin::pods::device::{CONFIG_MAX, CONFIGURATION, each, each_once, fully_qualified, itself, name_of};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule, check_field};
 use std::collections::BTreeMap;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::Map;
+use steersman_machinery::value::{Map, unless_set};
 use steersman_machinery::{Value, name};
 
 const REQUESTS_MAX: usize = 32;

@@ -5,7 +5,7 @@ use crate::builtin::rules::quantity::round_up;
 use crate::builtin::storage::volume_source;
 use serde_json::json;
 use steersman_machinery::Value;
-use steersman_machinery::value::{Map, at, object_at};
+use steersman_machinery::value::{Map, at, object_at, unless_set};
 
 /// Sets the defaults of a pod.
 pub fn pod(pod: &mut Value) {
@@ -208,14 +208,6 @@ fn containers(spec: &mut Map) -> impl Iterator<Item = &mut Map> {
 
 fn list<'a>(object: &'a mut Map, name: &str) -> impl Iterator<Item = &'a mut Map> {
     object.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
-}
-
-/// Sets a field that is absent or null.
-pub fn unless_set(object: &mut Map, name: &str, value: impl Into<Value>) {
-    let field = object.entry(name).or_insert(Value::Null);
-    if field.is_null() {
-        *field = value.into();
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use crate::builtin::built_in::{count_generation, remove_unless_kept};
 use crate::builtin::kind::{Column, Kind, RULES, Version};
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -12,7 +11,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at};
+use steersman_machinery::value::{at, object_at, unless_set};
 
 pub const KIND: Kind = Kind {
     group: "storage.k8s.io",

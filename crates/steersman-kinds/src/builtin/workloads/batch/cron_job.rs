@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
@@ -13,7 +12,7 @@ use crate::builtin::workloads::batch::job;
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at, str_at};
+use steersman_machinery::value::{at, object_at, str_at, unless_set};
 use steersman_machinery::{Value, cron, name};
 
 /// The maximum length of the name, to which the names of jobs append the time.

@@ -2,7 +2,6 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Version};
 use crate::builtin::pods::pod;
-use crate::builtin::pods::pod::defaults::unless_set;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
@@ -17,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
 use steersman_machinery::time as times;
-use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at, unless_set};
 use steersman_machinery::{Value, name};
 
 pub(in crate::builtin) mod status;
