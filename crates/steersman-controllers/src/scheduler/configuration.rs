@@ -5,22 +5,21 @@
 //! that is unknown is refused. Nothing is read from disk here: the caller passes the parsed document.
 
 mod arguments;
+mod fit;
 mod plugins;
 mod profile;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crate::scheduler::configuration::profile::{
-    Candidates, Fit, PodAffinityWeights, Profile, ShapePoint, SpreadDefaults, Strategy, Weights,
-};
+pub(crate) use crate::scheduler::configuration::fit::{Fit, ShapePoint, Strategy};
+pub(crate) use crate::scheduler::configuration::profile::{Candidates, Profile, SpreadDefaults, Weights};
 
 use crate::scheduler::configuration::profile::ProfileDocument;
 use crate::scheduler::pod::NAME;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,7 +87,7 @@ impl Configuration {
     ///
     /// # Errors
     /// Names the first field that kube-scheduler would refuse, or that this scheduler does not support: extenders,
-    /// plugins that are not compiled into kube-scheduler, and plugins that are on at some of their extension points only.
+    /// plugins that it does not have, and plugins that are on where they decide and off where they prepare for that.
     pub fn read(document: &Value) -> Result<Configuration, ConfigurationError> {
         let root = Path::default();
         let Value::Object(fields) = document else {
@@ -124,7 +123,7 @@ impl Configuration {
     }
 
     /// The names of the profiles, which Pods choose from with `spec.schedulerName`.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn profile_names(&self) -> impl Iterator<Item = &str> {
         self.profiles.iter().map(|profile| &*profile.name)
     }
 
@@ -158,8 +157,8 @@ fn profiles(documents: &[Value], percent: usize, root: &Path) -> Result<Vec<Arc<
         let path = path.index(at);
         let document: ProfileDocument = path.decode(document)?;
         // A name is needed only to tell several profiles apart.
-        let only = (documents.len() == 1).then_some(NAME);
-        let profile = document.profile(only, percent, &path)?;
+        let default_name = (documents.len() == 1).then_some(NAME);
+        let profile = document.profile(default_name, percent, &path)?;
         if let Some(other) = profiles.iter().position(|other| other.name == profile.name) {
             let why = format!("{:?} is the name of profiles[{other}] already", profile.name);
             return Err(path.field("schedulerName").wrong(why));
@@ -215,6 +214,27 @@ fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default().min(CENTURY))
 }
 
+/// The first field of a value that was not kept when it was decoded.
+fn unknown_field(path: &Path, value: &Value, kept: &Value) -> Option<Path> {
+    match (value, kept) {
+        (Value::Object(fields), kept) => {
+            fields.iter().filter(|(_, value)| !value.is_null()).find_map(|(name, value)| {
+                let path = path.field(name);
+                match kept.get(name) {
+                    None => Some(path),
+                    Some(kept) => unknown_field(&path, value, kept),
+                }
+            })
+        }
+        (Value::Array(items), Value::Array(kept)) => items
+            .iter()
+            .zip(kept)
+            .enumerate()
+            .find_map(|(at, (value, kept))| unknown_field(&path.index(at), value, kept)),
+        _ => None,
+    }
+}
+
 // === impl Path ===
 
 impl Path {
@@ -230,17 +250,21 @@ impl Path {
         ConfigurationError { field: self.0.clone(), why: why.into() }
     }
 
+    /// Decodes the value of this field as a type of Kubernetes' API, which would ignore unknown fields by itself.
+    fn decode_strictly<T: DeserializeOwned + Serialize>(&self, value: &Value) -> Result<T, ConfigurationError> {
+        let decoded: T = self.decode(value)?;
+        let kept = serde_json::to_value(&decoded).unwrap_or_default();
+        match unknown_field(self, value, &kept) {
+            Some(field) => Err(field.wrong("there is no such field")),
+            None => Ok(decoded),
+        }
+    }
+
     /// Decodes the value of this field.
     fn decode<T: DeserializeOwned>(&self, value: &Value) -> Result<T, ConfigurationError> {
         T::deserialize(value).map_err(|error| {
             let field = if self.0.is_empty() { "the document" } else { &self.0 };
             ConfigurationError { field: field.to_owned(), why: error.to_string() }
         })
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

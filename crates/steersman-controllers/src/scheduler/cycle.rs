@@ -94,20 +94,14 @@ impl<'a> Cycle<'a> {
         let claims = if pending.volumes.is_empty() {
             ClaimsOfPod::default()
         } else {
-            match cluster.volumes.of_pod(&pending.pod, &pending.volumes) {
-                Ok(claims) => claims,
-                Err(error) => {
-                    let (plugin, why) = match error {
-                        ClaimError::Binding(why) => (Plugin::VolumeBinding, why),
-                        ClaimError::Restrictions(why) => (Plugin::VolumeRestrictions, why),
-                        ClaimError::Zone(why) => (Plugin::VolumeZone, why),
-                    };
-                    if filters.contains(plugin) {
-                        return Err(Diagnosis::before(n_nodes, plugin, why));
-                    }
-                    ClaimsOfPod::default()
-                }
-            }
+            cluster.volumes.of_pod(&pending.pod, &pending.volumes, filters).map_err(|error| {
+                let (plugin, why) = match error {
+                    ClaimError::Binding(why) => (Plugin::VolumeBinding, why),
+                    ClaimError::Restrictions(why) => (Plugin::VolumeRestrictions, why),
+                    ClaimError::Zone(why) => (Plugin::VolumeZone, why),
+                };
+                Diagnosis::before(n_nodes, plugin, why)
+            })?
         };
         let around = PreFilterState {
             spread: match filters.contains(Plugin::PodTopologySpread) {
@@ -221,7 +215,7 @@ impl<'a> Cycle<'a> {
         Ok(())
     }
 
-    /// The volumes for the Pod's claims on a node; none where the profile leaves them to others.
+    /// The volumes for the Pod's claims on a node; none if VolumeBinding is off.
     fn find_volumes(&self, node: &Node) -> Result<VolumePlan, Refusal> {
         if !self.pending.profile.filters.contains(Plugin::VolumeBinding) {
             return Ok(VolumePlan::default());
@@ -313,7 +307,9 @@ impl<'a> Cycle<'a> {
             return Ok(feasible);
         }
         let n_nodes = cluster.n_nodes();
-        let wanted = n_feasible_wanted(n_nodes, self.pending.profile.feasible_percent);
+        let profile = &self.pending.profile;
+        // Without scores the first node is as good as any other.
+        let wanted = if profile.weights.is_none() { 1 } else { n_feasible_wanted(n_nodes, profile.feasible_percent) };
         let mut n_tried = 0;
         while n_tried < n_nodes && feasible.len() < wanted {
             if let Some(node) = cluster.node_at((*start + n_tried) % n_nodes) {

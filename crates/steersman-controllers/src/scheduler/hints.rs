@@ -147,8 +147,8 @@ fn node_helps(
         return true;
     }
     if plugins.contains(Plugin::NodeAffinity)
-        && old.is_none_or(|old| !pending.nodes.matches(name, &old.labels))
-        && pending.nodes.matches(name, &facts.labels)
+        && old.is_none_or(|old| !pending.matches_nodes(name, &old.labels))
+        && pending.matches_nodes(name, &facts.labels)
     {
         return true;
     }

@@ -277,6 +277,12 @@ impl Pending {
         Pending { spread: defaults.iter().map(of).collect(), ..self.clone() }
     }
 
+    /// Whether a node matches the Pod's own requirements and those of its profile.
+    pub(crate) fn matches_nodes(&self, name: &str, labels: &Labels) -> bool {
+        self.nodes.matches(name, labels)
+            && self.profile.added_nodes.required.as_ref().is_none_or(|terms| terms.matches(name, labels))
+    }
+
     pub(crate) fn required_spread(&self) -> impl Iterator<Item = &Spread> {
         self.spread.iter().filter(|spread| spread.is_required)
     }

@@ -62,7 +62,7 @@ impl Answer {
 impl Requests {
     pub(crate) fn new(client: Client, configuration: &Configuration, clock: fn() -> Timestamp) -> Requests {
         let recorder = |name: &str| (Arc::from(name), EventRecorder::with_series(client.clone(), name));
-        let events = Arc::new(configuration.names().map(recorder).collect());
+        let events = Arc::new(configuration.profile_names().map(recorder).collect());
         Requests { client, events, clock }
     }
 
@@ -113,8 +113,9 @@ impl Requests {
 
     /// Records an Event as a profile.
     fn record(&self, scheduler: &str, event: NewEvent) {
-        if let Some(recorder) = self.events.get(scheduler) {
-            recorder.record(event);
+        match self.events.get(scheduler) {
+            Some(recorder) => recorder.record(event),
+            None => tracing::warn!(scheduler, "an event of a profile that is not configured is lost"),
         }
     }
 

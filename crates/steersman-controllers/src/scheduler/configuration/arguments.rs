@@ -1,16 +1,15 @@
 //! `pluginConfig`: the settings of single plugins, with the defaults and the validation of kube-scheduler.
 
 use crate::scheduler::configuration::{
-    API_VERSION, Candidates, ConfigurationError, Path, PodAffinityWeights, Profile, ShapePoint, SpreadDefaults,
-    Strategy, seconds,
+    API_VERSION, ConfigurationError, Path, Profile, ShapePoint, SpreadDefaults, Strategy, seconds,
 };
 use crate::scheduler::plugins::resources::Resource;
 use crate::scheduler::pod::Spread;
 use crate::shared::labels::{Labels, NodeTerm, NodeTerms};
-use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{NodeAffinity, NodeSelectorTerm, TopologySpreadConstraint};
 use serde::Deserialize;
 use serde_json::Value;
-use std::time::Duration;
+use steersman_machinery::name;
 
 /// The greatest score of a point; a node's score is ten times as much.
 const POINT_SCORE_MAX: i64 = 10;
@@ -26,8 +25,8 @@ struct NodeResourcesFitArgs {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ScoringStrategy {
-    #[serde(rename = "type", default)]
-    strategy: String,
+    #[serde(rename = "type")]
+    strategy: Option<String>,
     resources: Option<Vec<ResourceSpec>>,
     requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
 }
@@ -41,16 +40,15 @@ struct RequestedToCapacityRatio {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PointSpec {
-    utilization: i64,
-    score: i64,
+    utilization: Option<i64>,
+    score: Option<i64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResourceSpec {
     name: String,
-    #[serde(default)]
-    weight: i64,
+    weight: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -63,22 +61,20 @@ struct NodeResourcesBalancedAllocationArgs {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct InterPodAffinityArgs {
     hard_pod_affinity_weight: Option<i64>,
-    #[serde(default)]
-    ignore_preferred_terms_of_existing_pods: bool,
+    ignore_preferred_terms_of_existing_pods: Option<bool>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PodTopologySpreadArgs {
-    default_constraints: Option<Vec<TopologySpreadConstraint>>,
-    #[serde(default)]
-    defaulting_type: String,
+    default_constraints: Option<Vec<Value>>,
+    defaulting_type: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NodeAffinityArgs {
-    added_affinity: Option<NodeAffinity>,
+    added_affinity: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -99,17 +95,17 @@ pub(super) fn apply(profile: &mut Profile, name: &str, args: Value, entry: &Path
     let path = entry.field("args");
     let args = without_type(args, name, &path)?;
     match name {
-        "DefaultPreemption" => profile.preemption = Some(candidates(&path.decode(&args)?, &path)?),
-        "InterPodAffinity" => profile.pod_affinity = pod_affinity(&path.decode(&args)?, &path)?,
+        "DefaultPreemption" => default_preemption(profile, &path.decode(&args)?, &path)?,
+        "InterPodAffinity" => pod_affinity(profile, &path.decode(&args)?, &path)?,
         "NodeAffinity" => node_affinity(profile, &path.decode(&args)?, &path)?,
         "NodeResourcesBalancedAllocation" => balanced(profile, path.decode(&args)?, &path)?,
         "NodeResourcesFit" => fit(profile, path.decode(&args)?, &path)?,
         "PodTopologySpread" => profile.spread = spread(&path.decode(&args)?, &path)?,
-        "VolumeBinding" => profile.volumes_max = volumes_max(&path.decode(&args)?, &path)?,
+        "VolumeBinding" => volume_binding(profile, &path.decode(&args)?, &path)?,
         _ => {
             let why = format!(
-                "{name:?} has no settings here: DefaultPreemption, InterPodAffinity, NodeAffinity, \
-                 NodeResourcesBalancedAllocation, NodeResourcesFit, PodTopologySpread and VolumeBinding have"
+                "there are no settings for {name:?}: only DefaultPreemption, InterPodAffinity, NodeAffinity, \
+                 NodeResourcesBalancedAllocation, NodeResourcesFit, PodTopologySpread and VolumeBinding have settings"
             );
             return Err(entry.field("name").wrong(why));
         }
@@ -134,52 +130,74 @@ fn without_type(args: Value, name: &str, path: &Path) -> Result<Value, Configura
     Ok(Value::Object(fields))
 }
 
-fn candidates(args: &DefaultPreemptionArgs, path: &Path) -> Result<Candidates, ConfigurationError> {
-    let percent = args.min_candidate_nodes_percentage.unwrap_or(10);
-    let min = args.min_candidate_nodes_absolute.unwrap_or(100);
-    let path_of_min = path.field("minCandidateNodesAbsolute");
-    if !(0..=100).contains(&percent) {
-        let why = format!("{percent} is not in the range 0 to 100");
-        return Err(path.field("minCandidateNodesPercentage").wrong(why));
+fn default_preemption(
+    profile: &mut Profile,
+    args: &DefaultPreemptionArgs,
+    path: &Path,
+) -> Result<(), ConfigurationError> {
+    let Some(candidates) = &mut profile.preemption else { return Ok(()) };
+    if let Some(percent) = args.min_candidate_nodes_percentage {
+        candidates.percent = usize::try_from(percent).ok().filter(|percent| *percent <= 100).ok_or_else(|| {
+            path.field("minCandidateNodesPercentage").wrong(format!("{percent} is not in the range 0 to 100"))
+        })?;
     }
-    if percent == 0 && min == 0 {
-        return Err(path_of_min.wrong("it cannot be 0 at the same time as minCandidateNodesPercentage"));
+    let path = path.field("minCandidateNodesAbsolute");
+    if let Some(min) = args.min_candidate_nodes_absolute {
+        candidates.min = usize::try_from(min).map_err(|_| path.wrong(format!("{min} is negative")))?;
     }
-    let whole = |number: i64| usize::try_from(number).ok();
-    match (whole(percent), whole(min)) {
-        (Some(percent), Some(min)) => Ok(Candidates { percent, min }),
-        _ => Err(path_of_min.wrong(format!("{min} is negative"))),
+    if candidates.percent == 0 && candidates.min == 0 {
+        return Err(path.wrong("it cannot be 0 at the same time as minCandidateNodesPercentage"));
     }
+    Ok(())
 }
 
-fn pod_affinity(args: &InterPodAffinityArgs, path: &Path) -> Result<PodAffinityWeights, ConfigurationError> {
-    let required = args.hard_pod_affinity_weight.unwrap_or(1);
-    if !(0..=100).contains(&required) {
-        let why = format!("{required} is not in the range 0 to 100");
-        return Err(path.field("hardPodAffinityWeight").wrong(why));
+fn pod_affinity(profile: &mut Profile, args: &InterPodAffinityArgs, path: &Path) -> Result<(), ConfigurationError> {
+    if let Some(required) = args.hard_pod_affinity_weight {
+        if !(0..=100).contains(&required) {
+            let why = format!("{required} is not in the range 0 to 100");
+            return Err(path.field("hardPodAffinityWeight").wrong(why));
+        }
+        profile.pod_affinity.required = required;
     }
-    Ok(PodAffinityWeights { required, ignores_others: args.ignore_preferred_terms_of_existing_pods })
+    profile.pod_affinity.ignores_others = args.ignore_preferred_terms_of_existing_pods.unwrap_or_default();
+    Ok(())
 }
 
 fn node_affinity(profile: &mut Profile, args: &NodeAffinityArgs, path: &Path) -> Result<(), ConfigurationError> {
     let Some(added) = &args.added_affinity else { return Ok(()) };
     let path = path.field("addedAffinity");
+    let added: NodeAffinity = path.decode_strictly(added)?;
     if let Some(required) = &added.required_during_scheduling_ignored_during_execution {
         let path = path.field("requiredDuringSchedulingIgnoredDuringExecution").field("nodeSelectorTerms");
+        if required.node_selector_terms.is_empty() {
+            return Err(path.wrong("at least one term is required, because no node matches without any"));
+        }
         for (at, term) in required.node_selector_terms.iter().enumerate() {
-            NodeTerm::read(term).ok_or_else(|| path.index(at).wrong(INVALID_TERM))?;
+            check_term(term, &path.index(at))?;
         }
         profile.added_nodes.required = Some(NodeTerms::read(required));
     }
     let path = path.field("preferredDuringSchedulingIgnoredDuringExecution");
     for (at, term) in added.preferred_during_scheduling_ignored_during_execution.iter().flatten().enumerate() {
-        let preference = NodeTerm::read(&term.preference).ok_or_else(|| path.index(at).wrong(INVALID_TERM))?;
-        profile.added_nodes.preferred.push((i64::from(term.weight), preference));
+        let path = path.index(at);
+        if term.weight < 0 {
+            return Err(path.field("weight").wrong(format!("{} is negative", term.weight)));
+        }
+        check_term(&term.preference, &path.field("preference"))?;
+        let preference = NodeTerm::read(&term.preference).filter(|_| term.weight != 0);
+        profile.added_nodes.preferred.extend(preference.map(|preference| (i64::from(term.weight), preference)));
     }
     Ok(())
 }
 
-const INVALID_TERM: &str = "it is empty, or has an operator that is unknown or does not take its values";
+/// An empty term selects nothing. Any other must be readable.
+fn check_term(term: &NodeSelectorTerm, path: &Path) -> Result<(), ConfigurationError> {
+    let is_empty = |list: &Option<Vec<_>>| list.as_ref().is_none_or(Vec::is_empty);
+    if NodeTerm::read(term).is_none() && !(is_empty(&term.match_expressions) && is_empty(&term.match_fields)) {
+        return Err(path.wrong("an operator is unknown, or does not take its values"));
+    }
+    Ok(())
+}
 
 fn balanced(
     profile: &mut Profile,
@@ -193,7 +211,7 @@ fn balanced(
     profile.balanced.clear();
     for (at, ResourceSpec { name, weight }) in resources.into_iter().enumerate() {
         let path = path.field("resources").index(at);
-        if !matches!(weight, 0 | 1) {
+        if let Some(weight) = weight.filter(|weight| !matches!(weight, 0 | 1)) {
             return Err(path.field("weight").wrong(format!("{weight} is not possible: it must be 1")));
         }
         let resource = Resource::named(name);
@@ -211,13 +229,21 @@ fn fit(profile: &mut Profile, args: NodeResourcesFitArgs, path: &Path) -> Result
         let why = format!("{group:?} has a slash: it is the part of the name before the slash");
         return Err(path.field("ignoredResourceGroups").index(at).wrong(why));
     }
+    for (at, group) in groups.iter().enumerate() {
+        check_label(group, &path.field("ignoredResourceGroups").index(at))?;
+    }
+    let resources = args.ignored_resources.unwrap_or_default();
+    for (at, resource) in resources.iter().enumerate() {
+        check_label(resource, &path.field("ignoredResources").index(at))?;
+    }
     profile.fit.ignored_groups = groups;
-    profile.fit.ignored = args.ignored_resources.unwrap_or_default();
+    profile.fit.ignored = resources;
     let Some(ScoringStrategy { strategy, resources, requested_to_capacity_ratio: ratio }) = args.scoring_strategy
     else {
         return Ok(());
     };
     let path = path.field("scoringStrategy");
+    let strategy = strategy.unwrap_or_default();
     if ratio.is_some() && strategy != "RequestedToCapacityRatio" {
         let why = "it is only for the type RequestedToCapacityRatio";
         return Err(path.field("requestedToCapacityRatio").wrong(why));
@@ -241,7 +267,7 @@ fn fit(profile: &mut Profile, args: NodeResourcesFitArgs, path: &Path) -> Result
     }
     profile.fit.resources.clear();
     for (at, ResourceSpec { name, weight }) in resources.into_iter().enumerate() {
-        let weight = if weight == 0 { 1 } else { weight };
+        let weight = weight.filter(|weight| *weight != 0).unwrap_or(1);
         if !(1..=100).contains(&weight) {
             let why = format!("{weight} is not in the range 1 to 100");
             return Err(path.field("resources").index(at).field("weight").wrong(why));
@@ -256,8 +282,9 @@ fn shape(points: &[PointSpec], path: &Path) -> Result<Vec<ShapePoint>, Configura
         return Err(path.wrong("at least one point is required"));
     }
     let mut shape: Vec<ShapePoint> = Vec::new();
-    for (at, &PointSpec { utilization, score }) in points.iter().enumerate() {
-        let path = path.index(at);
+    for (at, point) in points.iter().enumerate() {
+        let (path, utilization, score) =
+            (path.index(at), point.utilization.unwrap_or_default(), point.score.unwrap_or_default());
         if !(0..=100).contains(&utilization) {
             return Err(path.field("utilization").wrong(format!("{utilization} is not in the range 0 to 100")));
         }
@@ -273,8 +300,11 @@ fn shape(points: &[PointSpec], path: &Path) -> Result<Vec<ShapePoint>, Configura
 }
 
 fn spread(args: &PodTopologySpreadArgs, path: &Path) -> Result<SpreadDefaults, ConfigurationError> {
-    let constraints = args.default_constraints.as_deref().unwrap_or_default();
-    match args.defaulting_type.as_str() {
+    let path_of_list = path.field("defaultConstraints");
+    let given = args.default_constraints.iter().flatten().enumerate();
+    let constraints: Vec<TopologySpreadConstraint> =
+        given.map(|(at, one)| path_of_list.index(at).decode_strictly(one)).collect::<Result<_, _>>()?;
+    match args.defaulting_type.as_deref().unwrap_or_default() {
         "" | "System" if constraints.is_empty() => return Ok(SpreadDefaults::System),
         "List" => {}
         "" | "System" => {
@@ -287,13 +317,14 @@ fn spread(args: &PodTopologySpreadArgs, path: &Path) -> Result<SpreadDefaults, C
         }
     }
     for (at, constraint) in constraints.iter().enumerate() {
-        let path = path.field("defaultConstraints").index(at);
+        let path = path_of_list.index(at);
         if constraint.max_skew < 1 {
             return Err(path.field("maxSkew").wrong(format!("{} is not greater than 0", constraint.max_skew)));
         }
         if constraint.topology_key.is_empty() {
             return Err(path.field("topologyKey").wrong("a label is required"));
         }
+        check_label(&constraint.topology_key, &path.field("topologyKey"))?;
         if !matches!(constraint.when_unsatisfiable.as_str(), "DoNotSchedule" | "ScheduleAnyway") {
             let why =
                 format!("{:?} is unknown: there are DoNotSchedule and ScheduleAnyway", constraint.when_unsatisfiable);
@@ -315,10 +346,20 @@ fn spread(args: &PodTopologySpreadArgs, path: &Path) -> Result<SpreadDefaults, C
     Ok(SpreadDefaults::List(constraints.iter().map(|constraint| Spread::read(constraint, &none)).collect()))
 }
 
-fn volumes_max(args: &VolumeBindingArgs, path: &Path) -> Result<Duration, ConfigurationError> {
-    let timeout = args.bind_timeout_seconds.unwrap_or(600);
-    if timeout < 0 {
-        return Err(path.field("bindTimeoutSeconds").wrong(format!("{timeout} is negative")));
+fn volume_binding(profile: &mut Profile, args: &VolumeBindingArgs, path: &Path) -> Result<(), ConfigurationError> {
+    if let Some(timeout) = args.bind_timeout_seconds {
+        if timeout < 0 {
+            return Err(path.field("bindTimeoutSeconds").wrong(format!("{timeout} is negative")));
+        }
+        profile.volumes_max = seconds(timeout);
     }
-    Ok(seconds(timeout))
+    Ok(())
+}
+
+/// Checks that a text can be the key of a label, as names of resources and topologies must.
+fn check_label(text: &str, path: &Path) -> Result<(), ConfigurationError> {
+    match name::qualified(text).first() {
+        Some(fault) => Err(path.wrong(format!("{text:?} is not possible: {fault}"))),
+        None => Ok(()),
+    }
 }

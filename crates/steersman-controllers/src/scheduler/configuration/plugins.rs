@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 
 const ALL: &str = "*";
 
-/// A plugin of kube-scheduler.
-struct Known {
+/// A plugin of the default profile.
+struct DefaultPlugin {
     name: &'static str,
-    /// The weight of its score in the default profile.
+    /// The weight of its score; 0 if it has none.
     weight: i64,
     points: &'static [Point],
 }
@@ -38,8 +38,7 @@ const PREPARED_FILTER: &[Point] = &[Point::PreFilter, Point::Filter];
 const PREPARED_SCORE: &[Point] = &[Point::PreScore, Point::Score];
 const FILTER_AND_SCORE: &[Point] = &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
 
-/// The plugins of the default profile.
-const KNOWN: [Known; 19] = [
+const DEFAULT_PLUGINS: [DefaultPlugin; 19] = [
     known("SchedulingGates", 0, &[Point::PreEnqueue]),
     known("PrioritySort", 0, &[Point::QueueSort]),
     known("NodeUnschedulable", 0, FILTER),
@@ -50,24 +49,36 @@ const KNOWN: [Known; 19] = [
     known("NodeResourcesFit", 1, FILTER_AND_SCORE),
     known("VolumeRestrictions", 0, PREPARED_FILTER),
     known("NodeVolumeLimits", 0, PREPARED_FILTER),
-    known("VolumeBinding", 0, &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]),
+    known(
+        "VolumeBinding",
+        0,
+        &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind, Point::PreScore, Point::Score],
+    ),
     known("VolumeZone", 0, PREPARED_FILTER),
     known("PodTopologySpread", 2, FILTER_AND_SCORE),
     known("InterPodAffinity", 2, FILTER_AND_SCORE),
     known(
         "DynamicResources",
         0,
-        &[Point::PreEnqueue, Point::PreFilter, Point::Filter, Point::PostFilter, Point::Reserve, Point::PreBind],
+        &[
+            Point::PreEnqueue,
+            Point::PreFilter,
+            Point::Filter,
+            Point::PostFilter,
+            Point::Reserve,
+            Point::PreBind,
+            Point::Score,
+        ],
     ),
-    known("DefaultPreemption", 0, &[Point::PostFilter]),
+    known("DefaultPreemption", 0, &[Point::PostFilter, Point::PreEnqueue]),
     known("NodeResourcesBalancedAllocation", 1, PREPARED_SCORE),
     known("ImageLocality", 1, &[Point::Score]),
     known("DefaultBinder", 0, &[Point::Bind]),
 ];
 
-/// Points at which a plugin decides, each with another one at which it prepares that or carries it out. It may not be on at
-/// the first alone. If it is on at the second alone, it is off in effect.
-const TOGETHER: [(Point, Point); 4] = [
+/// Pairs of points: a plugin that is on at the first must be on at the second. A plugin that is on at the second only has no
+/// effect.
+const DEPENDENT_POINTS: [(Point, Point); 4] = [
     (Point::Filter, Point::PreFilter),
     (Point::Filter, Point::Reserve),
     (Point::Filter, Point::PreBind),
@@ -87,61 +98,61 @@ pub(super) struct InEffect {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Plugins {
-    multi_point: Changes,
-    bind: Changes,
-    filter: Changes,
-    permit: Changes,
-    post_bind: Changes,
-    post_filter: Changes,
-    pre_bind: Changes,
-    pre_enqueue: Changes,
-    pre_filter: Changes,
-    pre_score: Changes,
-    queue_sort: Changes,
-    reserve: Changes,
-    score: Changes,
+    multi_point: PluginLists,
+    bind: PluginLists,
+    filter: PluginLists,
+    permit: PluginLists,
+    post_bind: PluginLists,
+    post_filter: PluginLists,
+    pre_bind: PluginLists,
+    pre_enqueue: PluginLists,
+    pre_filter: PluginLists,
+    pre_score: PluginLists,
+    queue_sort: PluginLists,
+    reserve: PluginLists,
+    score: PluginLists,
 }
 
-/// What is on and off besides the default.
+/// The plugins that are on at a point besides the default ones, and those of the default ones that are off.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Changes {
-    enabled: Vec<Named>,
-    disabled: Vec<Named>,
+struct PluginLists {
+    enabled: Option<Vec<ListedPlugin>>,
+    disabled: Option<Vec<ListedPlugin>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct ListedPlugin {
     name: String,
     weight: Option<i32>,
 }
 
-const fn known(name: &'static str, weight: i64, points: &'static [Point]) -> Known {
-    Known { name, weight, points }
-}
-
-impl InEffect {
-    /// The plugins of the default profile.
-    pub(super) fn default_profile() -> InEffect {
-        let plugins = Plugins::default();
-        InEffect { filters: plugins.filters(), weights: plugins.weights(), honors_gates: true, preempts: true }
-    }
+const fn known(name: &'static str, weight: i64, points: &'static [Point]) -> DefaultPlugin {
+    DefaultPlugin { name, weight, points }
 }
 
 // === impl Plugins ===
 
 impl Plugins {
+    pub(super) fn in_effect(&self) -> InEffect {
+        InEffect {
+            filters: self.filters(),
+            weights: self.weights(),
+            honors_gates: self.is_on("SchedulingGates", Point::PreEnqueue),
+            preempts: self.is_on("DefaultPreemption", Point::PostFilter),
+        }
+    }
+
     /// # Errors
     /// Names the plugin that is unknown, or that cannot be on or off at a point.
-    pub(super) fn in_effect(&self, path: &Path) -> Result<InEffect, ConfigurationError> {
+    pub(super) fn check(&self, path: &Path) -> Result<(), ConfigurationError> {
         self.multi_point.check(None, &path.field("multiPoint"))?;
         for (point, name) in [(&self.permit, "permit"), (&self.post_bind, "postBind")] {
-            if let Some(plugin) = point.enabled.first() {
+            if let Some(plugin) = point.enabled.iter().flatten().next() {
                 let path = path.field(name).field("enabled").index(0);
-                return Err(
-                    path.wrong(format!("no plugin of this scheduler runs at this point, {} neither", plugin.name))
-                );
+                let why = format!("{} cannot be enabled: this scheduler has no plugins at this point", plugin.name);
+                return Err(path.wrong(why));
             }
         }
         for point in Point::ALL {
@@ -151,16 +162,17 @@ impl Plugins {
             [(Point::QueueSort, "PrioritySort", "sorts the queue"), (Point::Bind, "DefaultBinder", "binds Pods")]
         {
             if !self.is_on(name, point) {
-                let why = format!("without {name} nothing {what}");
-                return Err(path.field(point.name()).field("disabled").wrong(why));
+                let list = if self.at(point).disables(name) { point.name() } else { "multiPoint" };
+                return Err(path.field(list).field("disabled").wrong(format!("without {name} nothing {what}")));
             }
         }
-        for plugin in &KNOWN {
-            for (decides, other) in TOGETHER {
-                let has_both = plugin.points.contains(&decides) && plugin.points.contains(&other);
+        for plugin in &DEFAULT_PLUGINS {
+            for (decides, other) in DEPENDENT_POINTS {
+                let scores = decides != Point::Score || plugin.weight != 0;
+                let has_both = scores && plugin.points.contains(&decides) && plugin.points.contains(&other);
                 if has_both && self.is_on(plugin.name, decides) && !self.is_on(plugin.name, other) {
                     let why = format!(
-                        "{0} is off here and on at {1}, which cannot work: turn it off at {1} too",
+                        "{0} is off here and on at {1}: this scheduler turns it off at both only",
                         plugin.name,
                         decides.name(),
                     );
@@ -168,15 +180,10 @@ impl Plugins {
                 }
             }
         }
-        Ok(InEffect {
-            filters: self.filters(),
-            weights: self.weights(),
-            honors_gates: self.is_on("SchedulingGates", Point::PreEnqueue),
-            preempts: self.is_on("DefaultPreemption", Point::PostFilter),
-        })
+        Ok(())
     }
 
-    fn at(&self, point: Point) -> &Changes {
+    fn at(&self, point: Point) -> &PluginLists {
         match point {
             Point::Bind => &self.bind,
             Point::Filter => &self.filter,
@@ -221,22 +228,22 @@ impl Plugins {
         }
     }
 
-    /// The weight of a score: as said at `score`, at `multiPoint`, or of the default profile. Whoever names a plugin
-    /// without a weight gives it a weight of 1.
+    /// The weight of a score: that at `score`, at `multiPoint`, or of the default profile. A plugin that is listed without
+    /// a weight gets 1.
     fn weight(&self, name: &str) -> i64 {
         let said = self.score.named(name).or_else(|| self.multi_point.named(name));
         match said {
             Some(named) => i64::from(named.weight.filter(|weight| *weight != 0).unwrap_or(1)),
-            None => KNOWN.iter().find(|known| known.name == name).map_or(1, |known| known.weight),
+            None => DEFAULT_PLUGINS.iter().find(|known| known.name == name).map_or(1, |known| known.weight),
         }
     }
 }
 
-// === impl Changes ===
+// === impl PluginLists ===
 
-impl Changes {
-    fn named(&self, name: &str) -> Option<&Named> {
-        self.enabled.iter().find(|plugin| plugin.name == name)
+impl PluginLists {
+    fn named(&self, name: &str) -> Option<&ListedPlugin> {
+        self.enabled.iter().flatten().find(|plugin| plugin.name == name)
     }
 
     fn enables(&self, name: &str) -> bool {
@@ -244,16 +251,16 @@ impl Changes {
     }
 
     fn disables(&self, name: &str) -> bool {
-        self.disabled.iter().any(|plugin| plugin.name == name || plugin.name == ALL)
+        self.disabled.iter().flatten().any(|plugin| plugin.name == name || plugin.name == ALL)
     }
 
     /// Checks the plugins that are enabled at a point; `None` for all of their points.
     fn check(&self, point: Option<Point>, path: &Path) -> Result<(), ConfigurationError> {
         let mut seen = BTreeSet::new();
-        for (at, plugin) in self.enabled.iter().enumerate() {
+        for (at, plugin) in self.enabled.iter().flatten().enumerate() {
             let (path, name) = (path.field("enabled").index(at).field("name"), &plugin.name);
-            let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
-                let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+            let Some(known) = DEFAULT_PLUGINS.iter().find(|known| known.name == name) else {
+                let names: Vec<&str> = DEFAULT_PLUGINS.iter().map(|known| known.name).collect();
                 return Err(path.wrong(format!("there is no plugin {name:?}: there are {}", names.join(", "))));
             };
             if let Some(point) = point.filter(|point| !known.points.contains(point)) {

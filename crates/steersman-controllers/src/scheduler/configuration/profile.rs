@@ -1,5 +1,6 @@
 //! A profile: the plugins that decide on the Pods of one `schedulerName`, and their settings.
 
+use crate::scheduler::configuration::fit::Fit;
 use crate::scheduler::configuration::plugins::{InEffect, Plugins};
 use crate::scheduler::configuration::{ConfigurationError, Path, arguments, percent};
 use crate::scheduler::cycle::PluginSet;
@@ -65,40 +66,12 @@ pub(crate) struct Candidates {
     pub(crate) min: usize,
 }
 
-/// The settings of NodeResourcesFit.
-#[derive(Clone, Debug)]
-pub(crate) struct Fit {
-    /// Extended resources that nodes need not have.
-    pub(crate) ignored: Vec<String>,
-    /// The same by the part of the name before the slash.
-    pub(crate) ignored_groups: Vec<String>,
-    pub(crate) strategy: Strategy,
-    /// The resources that count, with their weights.
-    pub(crate) resources: Vec<(Resource, i64)>,
-}
-
-/// Which nodes NodeResourcesFit prefers.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Strategy {
-    LeastAllocated,
-    MostAllocated,
-    /// A function of the percentage that would be used, by points in increasing order; straight between them.
-    RequestedToCapacityRatio(Vec<ShapePoint>),
-}
-
-/// A point of a function: a percentage and a score from 0 to 100.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct ShapePoint {
-    pub(crate) utilization: i64,
-    pub(crate) score: i64,
-}
-
 /// The settings of InterPodAffinity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct PodAffinityWeights {
     /// The weight of a required term of an existing Pod.
     pub(crate) required: i64,
-    /// Whether a Pod without preferences gets no score for those of existing Pods.
+    /// `ignorePreferredTermsOfExistingPods`: a Pod without preferences gets no score for those of existing Pods.
     pub(crate) ignores_others: bool,
 }
 
@@ -129,12 +102,22 @@ struct PluginConfig {
     args: Value,
 }
 
+// === impl Weights ===
+
+impl Weights {
+    /// Whether no plugin scores.
+    pub(crate) fn is_none(self) -> bool {
+        let Weights { affinity, balanced, fit, images, nodes, spread, taints } = self;
+        [affinity, balanced, fit, images, nodes, spread, taints].iter().all(|weight| *weight == 0)
+    }
+}
+
 // === impl Profile ===
 
 impl Profile {
     /// The default profile under a name.
     pub(crate) fn new(name: &str) -> Profile {
-        let InEffect { filters, weights, honors_gates, preempts: _ } = InEffect::default_profile();
+        let InEffect { filters, weights, honors_gates, preempts: _ } = Plugins::default().in_effect();
         Profile {
             name: name.into(),
             filters,
@@ -144,12 +127,7 @@ impl Profile {
             feasible_percent: 0,
             added_nodes: AddedNodes::default(),
             balanced: vec![Resource::Cpu, Resource::Memory],
-            fit: Fit {
-                ignored: Vec::new(),
-                ignored_groups: Vec::new(),
-                strategy: Strategy::LeastAllocated,
-                resources: vec![(Resource::Cpu, 1), (Resource::Memory, 1)],
-            },
+            fit: Fit::default(),
             pod_affinity: PodAffinityWeights { required: 1, ignores_others: false },
             spread: SpreadDefaults::System,
             volumes_max: VOLUMES_MAX,
@@ -160,16 +138,16 @@ impl Profile {
 // === impl ProfileDocument ===
 
 impl ProfileDocument {
-    /// The profile. `only` is the name of a profile that is the only one and has none, and `feasible_percent` the
-    /// configuration's, for profiles without an own one.
+    /// The profile. `default_name` is used if the document has no name; it is `None` if there are several profiles.
+    /// `feasible_percent` is used if the profile has none.
     pub(super) fn profile(
         self,
-        only: Option<&str>,
+        default_name: Option<&str>,
         feasible_percent: usize,
         path: &Path,
     ) -> Result<Profile, ConfigurationError> {
         let name = self.scheduler_name.filter(|name| !name.is_empty());
-        let Some(name) = name.as_deref().or(only) else {
+        let Some(name) = name.as_deref().or(default_name) else {
             let why = "a name is required where there are several profiles";
             return Err(path.field("schedulerName").wrong(why));
         };
@@ -185,50 +163,9 @@ impl ProfileDocument {
             seen.push(name);
         }
         let plugins = self.plugins.unwrap_or_default();
-        let InEffect { filters, weights, honors_gates, preempts } = plugins.in_effect(&path.field("plugins"))?;
+        plugins.check(&path.field("plugins"))?;
+        let InEffect { filters, weights, honors_gates, preempts } = plugins.in_effect();
         profile.preemption = profile.preemption.filter(|_| preempts);
         Ok(Profile { filters, weights, honors_gates, ..profile })
     }
-}
-
-// === impl Fit ===
-
-impl Fit {
-    /// Whether nodes need not have this resource. That is possible for extended ones only.
-    pub(crate) fn ignores(&self, resource: &str) -> bool {
-        let Some((group, _)) = resource.split_once('/') else { return false };
-        self.ignored_groups.iter().any(|ignored| ignored == group) || self.ignored.iter().any(|name| name == resource)
-    }
-}
-
-// === impl Strategy ===
-
-impl Strategy {
-    /// The score of a resource of which `used`, including the Pod's share, is taken of `has`, which is not 0.
-    pub(crate) fn score(&self, used: i128, has: i128) -> i64 {
-        let score = match self {
-            Strategy::LeastAllocated if has < used => 0,
-            Strategy::LeastAllocated => (has - used) * 100 / has,
-            Strategy::MostAllocated => used.min(has) * 100 / has,
-            Strategy::RequestedToCapacityRatio(shape) => {
-                let percent = if has < used { 100 } else { used * 100 / has };
-                return value_at(shape, i64::try_from(percent).unwrap_or_default());
-            }
-        };
-        i64::try_from(score).unwrap_or_default()
-    }
-}
-
-fn value_at(shape: &[ShapePoint], at: i64) -> i64 {
-    let mut before: Option<ShapePoint> = None;
-    for &point in shape {
-        if at <= point.utilization {
-            return before.map_or(point.score, |before| {
-                let slope = (point.score - before.score) * (at - before.utilization);
-                before.score + slope / (point.utilization - before.utilization)
-            });
-        }
-        before = Some(point);
-    }
-    before.map_or(0, |last| last.score)
 }

@@ -1,6 +1,7 @@
 //! Documents that are read, and sentences about those that are not.
 
 use crate::scheduler::Configuration;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn document(fields: Value) -> Value {
@@ -32,7 +33,7 @@ fn refused_plugins(plugins: Value, want: &str) {
 #[test]
 fn an_empty_configuration_has_the_default_profile() {
     let configuration = Configuration::read(&document(json!({}))).unwrap();
-    assert_eq!(configuration.names().collect::<Vec<_>>(), ["default-scheduler"]);
+    assert_eq!(configuration.profile_names().collect::<Vec<_>>(), ["default-scheduler"]);
     assert!(configuration.without_effect().is_empty());
 }
 
@@ -45,7 +46,7 @@ fn a_file_for_kube_scheduler_is_taken_and_the_parts_about_its_process_are_named(
             "preScore": {"disabled": [{"name": "*"}]}, "score": {"disabled": [{"name": "*"}]}}}],
     })));
     let configuration = configuration.unwrap();
-    assert_eq!(configuration.names().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(configuration.profile_names().collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(configuration.without_effect(), ["clientConnection", "leaderElection"]);
 }
 
@@ -103,11 +104,11 @@ fn refusals_about_plugins_say_where_they_can_be() {
     );
     refused_plugins(
         json!({"preFilter": {"disabled": [{"name": "VolumeZone"}]}}),
-        "preFilter: VolumeZone is off here and on at filter, which cannot work: turn it off at filter too",
+        "preFilter: VolumeZone is off here and on at filter: this scheduler turns it off at both only",
     );
     refused_plugins(
         json!({"permit": {"enabled": [{"name": "Coscheduling"}]}}),
-        "permit.enabled[0]: no plugin of this scheduler runs at this point, Coscheduling neither",
+        "permit.enabled[0]: Coscheduling cannot be enabled: this scheduler has no plugins at this point",
     );
 }
 
@@ -160,16 +161,91 @@ fn refusals_about_settings_name_the_range() {
         json!({"defaultingType": "List", "defaultConstraints": [zone, zone]}),
         ".defaultConstraints[1]: zone with ScheduleAnyway is there already",
     );
+    let required = |terms: Value| json!({"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    let at = ".addedAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    let operator =
+        json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is", "values": ["b"]}]}]});
     refused_args(
         "NodeAffinity",
-        json!({"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}),
-        ".addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]: it is empty, or has an \
-         operator that is unknown or does not take its values",
+        required(operator),
+        &format!("{at}.nodeSelectorTerms[0]: an operator is unknown, or does not take its values"),
+    );
+    refused_args(
+        "NodeAffinity",
+        required(json!({"nodeSelectorTerm": []})),
+        &format!("{at}.nodeSelectorTerm: there is no such field"),
+    );
+    refused_args(
+        "NodeAffinity",
+        required(json!({"nodeSelectorTerms": []})),
+        &format!("{at}.nodeSelectorTerms: at least one term is required, because no node matches without any"),
+    );
+    let negative = json!([{"weight": -1, "preference": {}}]);
+    refused_args(
+        "NodeAffinity",
+        json!({"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": negative}}),
+        ".addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: -1 is negative",
+    );
+    let mistyped = json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomain": 1});
+    refused_args(
+        "PodTopologySpread",
+        json!({"defaultingType": "List", "defaultConstraints": [mistyped]}),
+        ".defaultConstraints[0].minDomain: there is no such field",
     );
     refused_args("VolumeBinding", json!({"bindTimeoutSeconds": -1}), ".bindTimeoutSeconds: -1 is negative");
     refused(
         json!({"profiles": [{"pluginConfig": [{"name": "ImageLocality", "args": {}}]}]}),
-        "profiles[0].pluginConfig[0].name: \"ImageLocality\" has no settings here: DefaultPreemption, InterPodAffinity, \
-         NodeAffinity, NodeResourcesBalancedAllocation, NodeResourcesFit, PodTopologySpread and VolumeBinding have",
+        "profiles[0].pluginConfig[0].name: there are no settings for \"ImageLocality\": only DefaultPreemption, \
+         InterPodAffinity, NodeAffinity, NodeResourcesBalancedAllocation, NodeResourcesFit, PodTopologySpread and \
+         VolumeBinding have settings",
     );
+}
+
+#[test]
+fn absent_and_null_are_the_same() {
+    let profile = json!({
+        "plugins": {"score": {"enabled": null, "disabled": null}},
+        "pluginConfig": [
+            {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "RequestedToCapacityRatio", "resources": null,
+                "requestedToCapacityRatio": {"shape": [{"score": 1}, {"utilization": 100}]}}}},
+            {"name": "PodTopologySpread", "args": {"defaultingType": null, "defaultConstraints": null}},
+            {"name": "InterPodAffinity", "args": {"ignorePreferredTermsOfExistingPods": null}},
+            {"name": "VolumeBinding", "args": null},
+        ],
+    });
+    Configuration::read(&document(json!({"profiles": [profile]}))).unwrap();
+}
+
+#[test]
+fn a_plugin_that_is_off_everywhere_is_missed_where_the_file_turns_it_off() {
+    refused_plugins(
+        json!({"multiPoint": {"disabled": [{"name": "*"}]}}),
+        "multiPoint.disabled: without PrioritySort nothing sorts the queue",
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_document_is_read_or_refused(plugin in "[A-Z][a-zA-Z]{0,20}|NodeResourcesFit|PodTopologySpread|NodeAffinity", args in any_json(), plugins in any_json()) {
+        let profile = json!({"plugins": plugins, "pluginConfig": [{"name": plugin, "args": args}]});
+        drop(Configuration::read(&document(json!({"profiles": [profile]}))));
+    }
+}
+
+/// Values with the names of fields that the configuration has.
+fn any_json() -> impl Strategy<Value = Value> {
+    let names = "scoringStrategy|type|resources|weight|name|shape|enabled|disabled|score|filter|multiPoint|addedAffinity|defaultConstraints|maxSkew";
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-zA-Z*/]{0,8}|LeastAllocated|List|cpu|NodePorts".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(names, inner, 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
 }

@@ -1,6 +1,6 @@
 //! Scores of nodes: 0 to 100 for each plugin, with the weights of the Pod's profile.
 
-use crate::scheduler::configuration::{Fit, Strategy};
+use crate::scheduler::configuration::{Fit, ShapePoint, Strategy};
 use crate::scheduler::cycle::Cycle;
 use crate::scheduler::node::Node;
 use crate::scheduler::plugins::affinity::AffinityScores;
@@ -17,7 +17,7 @@ impl Cycle<'_> {
         let mut total = vec![0_i64; nodes.len()];
         let mut add = |weight: i64, scores: Vec<i64>| {
             for (total, score) in total.iter_mut().zip(scores) {
-                *total += weight * score;
+                *total = total.saturating_add(weight.saturating_mul(score));
             }
         };
         let weights = pending.profile.weights;
@@ -30,7 +30,7 @@ impl Cycle<'_> {
             let of = |node: &&Node| {
                 let terms = pending.preferred_nodes.iter().chain(added);
                 let matching = terms.filter(|(_, term)| term.matches(&node.name, &node.facts().labels));
-                matching.map(|(weight, _)| weight).sum()
+                matching.map(|(weight, _)| *weight).fold(0, i64::saturating_add)
             };
             add(weights.nodes, relative(nodes.iter().map(of).collect()));
         }
@@ -107,8 +107,8 @@ fn fit(fit: &Fit, pod: &Placed, node: &Node) -> i64 {
         if has == 0 || (wanted == 0 && matches!(resource, Resource::Scalar(_))) {
             continue;
         }
-        let score = fit.strategy.score(used + i128::from(wanted), i128::from(has));
-        // A resource with a score of 0 does not lower the others there, in kube-scheduler neither.
+        let score = score(&fit.strategy, used + i128::from(wanted), i128::from(has));
+        // kube-scheduler leaves a resource with a score of 0 out of the average of this strategy.
         if matches!(fit.strategy, Strategy::RequestedToCapacityRatio(_)) && score <= 0 {
             continue;
         }
@@ -124,23 +124,53 @@ fn fit(fit: &Fit, pod: &Placed, node: &Node) -> i64 {
     }
 }
 
+/// The score of a resource of which `used`, including the Pod's share, is taken of `has`, which is not 0.
+fn score(strategy: &Strategy, used: i128, has: i128) -> i64 {
+    let score = match strategy {
+        Strategy::LeastAllocated if has < used => 0,
+        Strategy::LeastAllocated => (has - used) * 100 / has,
+        Strategy::MostAllocated => used.min(has) * 100 / has,
+        Strategy::RequestedToCapacityRatio(shape) => {
+            let percent = if has < used { 100 } else { used * 100 / has };
+            return value_at(shape, i64::try_from(percent).unwrap_or_default());
+        }
+    };
+    i64::try_from(score).unwrap_or_default()
+}
+
+/// The value of a function that is straight between its points, and constant before the first and after the last.
+fn value_at(shape: &[ShapePoint], at: i64) -> i64 {
+    let mut before: Option<ShapePoint> = None;
+    for &point in shape {
+        if at <= point.utilization {
+            return before.map_or(point.score, |before| {
+                let slope = (point.score - before.score) * (at - before.utilization);
+                before.score + slope / (point.utilization - before.utilization)
+            });
+        }
+        before = Some(point);
+    }
+    before.map_or(0, |last| last.score)
+}
+
 /// Higher if the resources are used more evenly.
 fn balance(resources: &[Resource], pod: &Placed, node: &Node) -> i64 {
     let (has, used, wanted) = (&node.facts().allocatable, &node.requested, &pod.requests.exact);
-    let evenness = |with_pod: bool| {
+    let evenness = |added: fn(i64) -> i64| {
         let shares = resources.iter().filter_map(|resource| {
             let (has, wanted) = (has.amount(resource), wanted.amount(resource));
             if has == 0 || (wanted == 0 && matches!(resource, Resource::Scalar(_))) {
                 return None;
             }
-            let used = used.amount(resource) + if with_pod { i128::from(wanted) } else { 0 };
+            let used = used.amount(resource) + i128::from(added(wanted));
             #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the precision of a double")]
             let share = (used as f64 / has as f64).min(1.0);
             Some(share)
         });
         spread::whole((1.0 - deviation(shares)) * 100.0)
     };
-    50 + (50 + evenness(true) - evenness(false)) / 2
+    let (with, without) = (evenness(|wanted| wanted), evenness(|_| 0));
+    50 + (50 + with - without) / 2
 }
 
 /// The standard deviation.

@@ -11,6 +11,7 @@ mod zones;
 pub(crate) use crate::scheduler::plugins::volumes::binding::ClaimVersion;
 pub(crate) use crate::scheduler::plugins::volumes::binding::{Provisioning, Reserved, VolumeBinding, VolumePlan};
 
+use crate::scheduler::cycle::{Plugin, PluginSet};
 use crate::scheduler::node::Node;
 use crate::scheduler::plugins::resources;
 use crate::scheduler::plugins::volumes::binding::{AssumedClaim, AssumedNode};
@@ -190,21 +191,29 @@ fn set<T>(map: &mut HashMap<String, T>, name: &str, value: Option<T>) {
 // === impl Volumes: queries of decisions ===
 
 impl Volumes {
-    /// The constraints of a Pod's claims on the choice of a node.
+    /// The constraints of a Pod's claims on the choice of a node, by those of the plugins that are among `filters`.
     ///
     /// # Errors
     /// When no node is feasible until a claim has changed.
-    pub(crate) fn of_pod(&self, pod: &Placed, uses: &[ClaimUse]) -> Result<ClaimsOfPod, ClaimError> {
+    pub(crate) fn of_pod(
+        &self,
+        pod: &Placed,
+        uses: &[ClaimUse],
+        filters: PluginSet,
+    ) -> Result<ClaimsOfPod, ClaimError> {
         let mut found = ClaimsOfPod::default();
         let keys: Vec<(ObjectKey, &ClaimUse)> =
             uses.iter().map(|claim| (ObjectKey::namespaced(&pod.identity.namespace, &claim.name), claim)).collect();
         for (key, used) in keys.iter().filter(|(_, used)| !used.is_ephemeral) {
-            let Some(claim) = self.claims.get(key) else { return Err(ClaimError::Restrictions(missing(&used.name))) };
-            if claim.is_for_one_pod {
-                found.for_one_pod.push(Arc::clone(&used.name));
+            match self.claims.get(key) {
+                Some(claim) if claim.is_for_one_pod => found.for_one_pod.push(Arc::clone(&used.name)),
+                None if filters.contains(Plugin::VolumeRestrictions) => {
+                    return Err(ClaimError::Restrictions(missing(&used.name)));
+                }
+                None | Some(_) => {}
             }
         }
-        for (key, used) in &keys {
+        for (key, used) in keys.iter().filter(|_| filters.contains(Plugin::VolumeBinding)) {
             let claim = self.usable(key, used, pod)?;
             if claim.is_bound() {
                 found.bound.push(key.clone());
@@ -214,8 +223,14 @@ impl Volumes {
                 return Err(ClaimError::Binding(UNBOUND.to_owned()));
             }
         }
-        for (key, _) in keys.iter().filter(|(_, used)| !used.is_ephemeral) {
-            let Some(claim) = self.claims.get(key).filter(|claim| !claim.volume.is_empty()) else { continue };
+        if !filters.contains(Plugin::VolumeZone) {
+            return Ok(found);
+        }
+        for (key, used) in keys.iter().filter(|(_, used)| !used.is_ephemeral) {
+            let Some(claim) = self.claims.get(key) else { return Err(ClaimError::Zone(missing(&used.name))) };
+            if claim.volume.is_empty() {
+                continue;
+            }
             let Some(volume) = self.volumes.get(&claim.volume) else {
                 return Err(ClaimError::Zone(format!("persistentvolume \"{}\" not found", claim.volume)));
             };

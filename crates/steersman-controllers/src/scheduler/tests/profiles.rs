@@ -2,8 +2,11 @@
 
 use super::{Effect, TestCluster, asks, key, merge, node, pod};
 use crate::scheduler::Configuration;
-use k8s_openapi::api::core::v1::Pod;
+use crate::scheduler::configuration::Weights;
+use crate::scheduler::cycle::Plugin;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn configuration(over: Value) -> Configuration {
     let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
@@ -75,7 +78,7 @@ fn a_filter_that_is_off_keeps_no_pod_away() {
     assert!(refused(TestCluster::new()));
     assert!(!refused(with_profile(json!({"plugins": {"filter": {"disabled": [{"name": "TaintToleration"}]}}}))));
     assert!(!refused(with_profile(json!({"plugins": {"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}}))));
-    // A word about one extension point counts more than one about all.
+    // `filter` takes precedence over `multiPoint`.
     let both = json!({"plugins": {
         "multiPoint": {"disabled": [{"name": "TaintToleration"}]},
         "filter": {"enabled": [{"name": "TaintToleration"}]},
@@ -92,7 +95,6 @@ fn each_filter_can_be_turned_off() {
     let spread =
         json!([{"topologyKey": "absent", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]);
     let claims = json!({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}});
-    let volume = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "absent"}}]}});
     let disk = json!({"spec": {"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "shared"}}]}});
     for (plugin, over) in [
         ("NodeUnschedulable", json!({})),
@@ -102,7 +104,6 @@ fn each_filter_can_be_turned_off() {
         ("PodTopologySpread", json!({"spec": {"topologySpreadConstraints": spread}})),
         ("InterPodAffinity", json!({"spec": {"affinity": anti}})),
         ("DynamicResources", claims),
-        ("VolumeRestrictions", volume),
         ("VolumeRestrictions", disk.clone()),
     ] {
         let binds = |profile: Value| {
@@ -219,9 +220,9 @@ fn pods_without_spread_constraints_get_those_of_their_profile() {
     test_cluster.done(&super::reference("two"));
     // Pods that no Service or owner selects have none.
     assert_eq!(test_cluster.node_of(&pod("alone", json!({}))), "a");
-    // The Pod that waits hears of the end of the one that is in its way.
+    // The deletion of `one` wakes `two`.
     test_cluster.state.pod_gone(&key("one"), test_cluster.now);
-    test_cluster.pass(std::time::Duration::from_secs(2));
+    test_cluster.pass(Duration::from_secs(2));
     assert_eq!(test_cluster.bindings(), [("two".to_owned(), "a".to_owned())]);
 }
 
@@ -307,4 +308,143 @@ fn pods_wait_as_long_as_the_configuration_says() {
     let backoff = configuration(document).backoff();
     let waits = (0..=4).map(|n_attempts| backoff.after(n_attempts).as_secs()).collect::<Vec<_>>();
     assert_eq!(waits, [0, 4, 8, 8, 8]);
+}
+
+#[test]
+fn each_volume_plugin_can_be_turned_off_and_leaves_the_others() {
+    let claim = |name: &str, spec: Value| {
+        let annotations = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        let metadata = json!({"name": name, "namespace": "default", "annotations": annotations});
+        serde_json::from_value::<PersistentVolumeClaim>(json!({"metadata": metadata, "spec": spec})).unwrap()
+    };
+    let said = |off: &[&str], claim_name: &str| {
+        let off: Vec<Value> = off.iter().map(|name| json!({"name": name})).collect();
+        let mut test_cluster = with_profile(json!({"plugins": {"multiPoint": {"disabled": off}}}));
+        test_cluster.node(&node("n", json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "b"}}})));
+        let now = test_cluster.now;
+        test_cluster.state.claim_changed(&key("unbound"), Some(&claim("unbound", json!({}))), now);
+        test_cluster.state.claim_changed(&key("lost"), Some(&claim("lost", json!({"volumeName": "absent"}))), now);
+        test_cluster.state.claim_changed(&key("away"), Some(&claim("away", json!({"volumeName": "disk"}))), now);
+        let labels = json!({"topology.kubernetes.io/zone": "a"});
+        let disk = json!({"metadata": {"name": "disk", "labels": labels}, "spec": {}});
+        test_cluster.state.volume_changed("disk", Some(&serde_json::from_value(disk).unwrap()), now);
+        let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": claim_name}});
+        test_cluster.pod(&pod("p", json!({"spec": {"volumes": [volume]}})));
+        match test_cluster.effects().as_slice() {
+            [Effect::Bind { .. }] => "bound".to_owned(),
+            [Effect::Report(report)] => report.message.split(". ").next().unwrap_or_default().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let missing = "0/1 nodes are available: persistentvolumeclaim \"missing\" not found";
+    assert_eq!(said(&[], "missing"), missing);
+    assert_eq!(said(&["VolumeRestrictions"], "missing"), missing);
+    assert_eq!(said(&["VolumeRestrictions", "VolumeBinding"], "missing"), missing);
+    assert_eq!(said(&["VolumeRestrictions", "VolumeBinding", "VolumeZone"], "missing"), "bound");
+    assert_eq!(
+        said(&["VolumeZone", "VolumeRestrictions"], "unbound"),
+        "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+    );
+    assert_eq!(said(&["VolumeBinding"], "unbound"), "bound");
+    assert_eq!(said(&["VolumeBinding"], "lost"), "0/1 nodes are available: persistentvolume \"absent\" not found");
+    assert_eq!(
+        said(&["VolumeZone"], "lost"),
+        "0/1 nodes are available: 1 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+    );
+    assert_eq!(said(&[], "away"), "0/1 nodes are available: 1 node(s) had no available volume zone");
+    assert_eq!(said(&["VolumeZone"], "away"), "bound");
+}
+
+#[test]
+fn a_node_that_gets_the_label_of_the_profile_wakes_its_pods() {
+    let term = json!({"matchExpressions": [{"key": "pool", "operator": "Exists"}]});
+    let required = json!({"nodeSelectorTerms": [term]});
+    let added = json!({"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+    let mut test_cluster = with_args("NodeAffinity", added);
+    test_cluster.node(&node("n", json!({})));
+    test_cluster.refusal_of(&pod("p", json!({})));
+    test_cluster.done(&super::reference("p"));
+    test_cluster.pass(Duration::from_secs(2));
+    assert!(test_cluster.bindings().is_empty());
+    test_cluster.node(&node("n", json!({"metadata": {"labels": {"pool": "a"}}})));
+    assert_eq!(test_cluster.bindings(), [("p".to_owned(), "n".to_owned())]);
+}
+
+#[test]
+fn without_scores_nodes_are_taken_in_turn() {
+    let mut test_cluster = with_profile(json!({"plugins": {
+        "preScore": {"disabled": [{"name": "*"}]}, "score": {"disabled": [{"name": "*"}]}}}));
+    ["a", "b", "c"].iter().for_each(|name| test_cluster.node(&node(name, json!({}))));
+    let nodes: Vec<String> = (0..4).map(|at| test_cluster.node_of(&small(&format!("p{at}")))).collect();
+    assert_eq!(nodes, ["a", "b", "c", "a"]);
+}
+
+#[test]
+fn pods_without_preferences_ignore_those_of_others_where_the_profile_says_so() {
+    let near = json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm":
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}}]}});
+    let chosen = |ignores: bool| {
+        let mut test_cluster = with_args("InterPodAffinity", json!({"ignorePreferredTermsOfExistingPods": ignores}));
+        test_cluster.node(&node("a", json!({})));
+        test_cluster.node(&node("b", json!({})));
+        test_cluster.pod(&pod("there", json!({"spec": {"nodeName": "b", "affinity": near.clone()}})));
+        test_cluster.node_of(&pod("p", json!({"metadata": {"labels": {"app": "web"}}})))
+    };
+    assert_eq!((chosen(false).as_str(), chosen(true).as_str()), ("b", "a"));
+}
+
+#[test]
+fn the_resources_to_balance_are_those_of_the_profile() {
+    // The Pod takes a quarter of the cores and half of the GPUs. A quarter of the memory of `a` is in use, and of the cores of `b`.
+    let chosen = |names: &[&str]| {
+        let resources: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        let mut test_cluster = with_profile(json!({
+            "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesBalancedAllocation"}]}},
+            "pluginConfig": [{"name": "NodeResourcesBalancedAllocation", "args": {"resources": resources}}],
+        }));
+        for (name, used) in [("a", json!({"memory": "2Gi"})), ("b", json!({"cpu": "1"}))] {
+            test_cluster.node(&node(name, json!({"status": {"allocatable": {"example.com/gpu": "4"}}})));
+            let mut there = asks(used);
+            merge(&mut there, json!({"spec": {"nodeName": name}}));
+            test_cluster.pod(&pod(&format!("on-{name}"), there));
+        }
+        test_cluster.node_of(&pod("p", asks(json!({"cpu": "1", "example.com/gpu": "2"}))))
+    };
+    assert_eq!(chosen(&["cpu", "memory"]), "a");
+    assert_eq!(chosen(&["cpu", "example.com/gpu"]), "b");
+    assert_eq!(chosen(&["cpu", "memory", "example.com/gpu"]), "a");
+}
+
+#[test]
+fn the_default_weights_and_filters_are_those_of_kube_scheduler() {
+    let configuration = Configuration::default();
+    let profile = configuration.profile("default-scheduler").unwrap();
+    let Weights { affinity, balanced, fit, images, nodes, spread, taints } = profile.weights;
+    assert_eq!((affinity, balanced, fit, images, nodes, spread, taints), (2, 1, 1, 1, 2, 2, 3));
+    for plugin in Plugin::FILTERS {
+        assert!(profile.filters.contains(plugin), "{plugin:?}");
+        let off = json!({"profiles": [{"plugins": {"multiPoint": {"disabled": [{"name": plugin.name()}]}}}]});
+        let configuration = self::configuration(off);
+        assert!(!configuration.profile("default-scheduler").unwrap().filters.contains(plugin), "{plugin:?}");
+    }
+}
+
+#[test]
+fn the_greatest_numbers_of_a_file_do_not_overflow() {
+    let term = |value: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [value]}]});
+    let preferred = |value: &str| json!({"weight": i32::MAX, "preference": term(value)});
+    let added = json!({"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
+        [preferred("a"), preferred("a"), preferred("b")]}});
+    let greatest = ["NodeAffinity", "NodeResourcesFit", "TaintToleration"];
+    let greatest: Vec<Value> = greatest.iter().map(|name| json!({"name": name, "weight": i32::MAX})).collect();
+    let mut test_cluster = with_profile(json!({
+        "plugins": {"multiPoint": {"enabled": greatest}},
+        "pluginConfig": [
+            {"name": "NodeAffinity", "args": added},
+            {"name": "DefaultPreemption", "args": {"minCandidateNodesAbsolute": i64::MAX}},
+            {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": i64::MAX}},
+        ],
+    }));
+    ["a", "b"].iter().for_each(|name| test_cluster.node(&node(name, json!({}))));
+    assert_eq!(test_cluster.node_of(&pod("p", json!({}))), "a");
 }
