@@ -14,7 +14,6 @@ mod hints;
 mod node;
 pub(crate) mod plugins;
 mod pod;
-mod preempt;
 mod queue;
 mod requests;
 mod state;

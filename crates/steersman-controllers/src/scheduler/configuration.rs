@@ -5,25 +5,30 @@
 //! that is unknown is refused. Nothing is read from disk here: the caller passes the parsed document.
 
 mod arguments;
+mod field;
 mod fit;
 mod plugins;
 mod profile;
+mod spread;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::scheduler::configuration::field::ConfigurationError;
 pub(crate) use crate::scheduler::configuration::fit::{Fit, ShapePoint, Strategy};
-pub(crate) use crate::scheduler::configuration::profile::{Candidates, Profile, SpreadDefaults, Weights};
+#[cfg(test)]
+pub(crate) use crate::scheduler::configuration::plugins::Weights;
+pub(crate) use crate::scheduler::configuration::profile::{Candidates, NAME, Profile, SpreadDefaults};
+pub(crate) use crate::scheduler::configuration::spread::Spread;
 
-use crate::scheduler::configuration::profile::ProfileDocument;
-use crate::scheduler::pod::NAME;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use crate::scheduler::configuration::arguments::API_VERSION;
+use crate::scheduler::configuration::field::{Path, seconds};
+use crate::scheduler::configuration::profile::{ProfileDocument, percent};
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 const KIND: &str = "KubeSchedulerConfiguration";
 
 const BACKOFF_FIRST_SECONDS: i64 = 1;
@@ -50,25 +55,12 @@ pub struct Configuration {
     without_effect: Vec<&'static str>,
 }
 
-/// Why a document is no configuration of this scheduler.
-#[derive(Debug, thiserror::Error)]
-#[error("{field}: {why}")]
-pub struct ConfigurationError {
-    /// The path of the field, such as `profiles[0].schedulerName`.
-    field: String,
-    why: String,
-}
-
 /// How long a Pod waits after an attempt: twice as long after each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Backoff {
     pub(crate) first: Duration,
     pub(crate) max: Duration,
 }
-
-/// The path of a field, as messages name it.
-#[derive(Clone, Debug, Default)]
-struct Path(String);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -168,15 +160,6 @@ fn profiles(documents: &[Value], percent: usize, root: &Path) -> Result<Vec<Arc<
     Ok(profiles)
 }
 
-/// Reads `percentageOfNodesToScore`. 0 stands for a percentage that falls as the cluster grows.
-fn percent(value: Option<i32>, of: &Path) -> Result<Option<usize>, ConfigurationError> {
-    let Some(value) = value else { return Ok(None) };
-    match usize::try_from(value) {
-        Ok(percent @ 0..=100) => Ok(Some(percent)),
-        _ => Err(of.field("percentageOfNodesToScore").wrong(format!("{value} is not in the range 0 to 100"))),
-    }
-}
-
 // === impl Backoff ===
 
 impl Backoff {
@@ -205,66 +188,5 @@ impl Backoff {
 impl Default for Backoff {
     fn default() -> Backoff {
         Backoff { first: seconds(BACKOFF_FIRST_SECONDS), max: seconds(BACKOFF_MAX_SECONDS) }
-    }
-}
-
-/// `seconds` is not negative. A century is long enough, and does not overflow the clock.
-fn seconds(seconds: i64) -> Duration {
-    const CENTURY: u64 = 100 * 365 * 24 * 3600;
-    Duration::from_secs(u64::try_from(seconds).unwrap_or_default().min(CENTURY))
-}
-
-/// The first field of a value that was not kept when it was decoded.
-fn unknown_field(path: &Path, value: &Value, kept: &Value) -> Option<Path> {
-    match (value, kept) {
-        (Value::Object(fields), kept) => {
-            fields.iter().filter(|(_, value)| !value.is_null()).find_map(|(name, value)| {
-                let path = path.field(name);
-                match kept.get(name) {
-                    None => Some(path),
-                    Some(kept) => unknown_field(&path, value, kept),
-                }
-            })
-        }
-        (Value::Array(items), Value::Array(kept)) => items
-            .iter()
-            .zip(kept)
-            .enumerate()
-            .find_map(|(at, (value, kept))| unknown_field(&path.index(at), value, kept)),
-        _ => None,
-    }
-}
-
-// === impl Path ===
-
-impl Path {
-    fn field(&self, name: &str) -> Path {
-        if self.0.is_empty() { Path(name.to_owned()) } else { Path(format!("{}.{name}", self.0)) }
-    }
-
-    fn index(&self, at: usize) -> Path {
-        Path(format!("{}[{at}]", self.0))
-    }
-
-    fn wrong(&self, why: impl Into<String>) -> ConfigurationError {
-        ConfigurationError { field: self.0.clone(), why: why.into() }
-    }
-
-    /// Decodes the value of this field as a type of Kubernetes' API, which would ignore unknown fields by itself.
-    fn decode_strictly<T: DeserializeOwned + Serialize>(&self, value: &Value) -> Result<T, ConfigurationError> {
-        let decoded: T = self.decode(value)?;
-        let kept = serde_json::to_value(&decoded).unwrap_or_default();
-        match unknown_field(self, value, &kept) {
-            Some(field) => Err(field.wrong("there is no such field")),
-            None => Ok(decoded),
-        }
-    }
-
-    /// Decodes the value of this field.
-    fn decode<T: DeserializeOwned>(&self, value: &Value) -> Result<T, ConfigurationError> {
-        T::deserialize(value).map_err(|error| {
-            let field = if self.0.is_empty() { "the document" } else { &self.0 };
-            ConfigurationError { field: field.to_owned(), why: error.to_string() }
-        })
     }
 }

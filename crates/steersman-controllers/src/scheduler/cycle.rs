@@ -3,14 +3,16 @@
 //! Follows `schedulePod` of kube-scheduler with the plugins of the Pod's profile, their order, weights and messages.
 
 mod diagnosis;
+pub(crate) mod preempt;
 mod scores;
 
-pub(crate) use crate::scheduler::cycle::diagnosis::{Diagnosis, Plugin, PluginSet, Refusal, Rejection, Remedy};
+pub(crate) use crate::scheduler::cycle::diagnosis::{Diagnosis, Refusal, Rejection, Remedy};
 
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::configuration::{Fit, Profile};
 use crate::scheduler::node::Node;
 use crate::scheduler::plugins::affinity::{self, AffinityConflict, AffinityState};
+use crate::scheduler::plugins::filters::Plugin;
 use crate::scheduler::plugins::spread::{self, SpreadConflict, SpreadState};
 use crate::scheduler::plugins::volumes;
 use crate::scheduler::plugins::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};

@@ -5,8 +5,9 @@
 
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::configuration::SpreadDefaults;
-use crate::scheduler::cycle::{self, Plugin, PluginSet};
+use crate::scheduler::cycle;
 use crate::scheduler::node::{Node, NodeFacts};
+use crate::scheduler::plugins::filters::{Plugin, PluginSet};
 use crate::scheduler::pod::{Pending, Placed};
 use std::sync::Arc;
 use steersman::ObjectKey;

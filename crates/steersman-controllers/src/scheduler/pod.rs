@@ -1,19 +1,14 @@
 //! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
 //! Pod's constraints and is dropped with the binding.
 
-use crate::scheduler::configuration::Profile;
+use crate::scheduler::configuration::{Profile, Spread};
 use crate::scheduler::plugins::resources::Requests;
 use crate::scheduler::plugins::taints::Tolerations;
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::{Labels, NodeTerm, RequiredNodes, Selector};
-use k8s_openapi::api::core::v1::{
-    Pod, PodAffinityTerm, PodCondition, PodSpec, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
-};
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodCondition, PodSpec, Volume, WeightedPodAffinityTerm};
 use std::sync::Arc;
 use steersman::ObjectKey;
-
-/// The scheduler name in the spec of Pods that name none, and of the default profile.
-pub(crate) const NAME: &str = "default-scheduler";
 
 /// The reason of the condition `DisruptionTarget` of a preempted Pod.
 pub(crate) const PREEMPTED: &str = "PreemptionByScheduler";
@@ -127,20 +122,6 @@ pub(crate) struct PodTerm {
     selector: Selector,
     namespaces: Vec<String>,
     namespace_selector: Selector,
-}
-
-/// A topology spread constraint.
-#[derive(Clone, Debug)]
-pub(crate) struct Spread {
-    pub(crate) topology_key: String,
-    pub(crate) max_skew: i64,
-    pub(crate) min_domains: i64,
-    pub(crate) selector: Selector,
-    pub(crate) is_required: bool,
-    /// Whether nodes that the Pod's node affinity excludes are left out.
-    pub(crate) honors_affinity: bool,
-    /// Whether nodes with taints that the Pod does not tolerate are left out.
-    pub(crate) honors_taints: bool,
 }
 
 // === impl Placed ===
@@ -401,27 +382,5 @@ impl PodTerm {
     pub(crate) fn matches(&self, identity: &Identity, namespace: &Labels) -> bool {
         (self.namespaces.contains(&identity.namespace) || self.namespace_selector.matches(namespace))
             && self.selector.matches(&identity.labels)
-    }
-}
-
-// === impl Spread ===
-
-impl Spread {
-    pub(crate) fn read(constraint: &TopologySpreadConstraint, labels: &Labels) -> Spread {
-        let mut selector = Selector::read(constraint.label_selector.as_ref());
-        let keys = constraint.match_label_keys.iter().flatten();
-        let own: Labels = keys.filter_map(|key| Some((key.clone(), labels.get(key)?.clone()))).collect();
-        if !own.is_empty() {
-            selector = Selector::of_labels(&own).and(selector);
-        }
-        Spread {
-            topology_key: constraint.topology_key.clone(),
-            max_skew: i64::from(constraint.max_skew),
-            min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
-            selector,
-            is_required: constraint.when_unsatisfiable == "DoNotSchedule",
-            honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
-            honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
-        }
     }
 }

@@ -5,7 +5,7 @@
 //! waits, its back-off is skipped, unless the last attempt failed because of the server.
 
 use crate::scheduler::configuration::Backoff;
-use crate::scheduler::cycle::PluginSet;
+use crate::scheduler::plugins::filters::PluginSet;
 use crate::scheduler::pod::Pending;
 use crate::shared::sparse::Sparse;
 use hashbrown::{HashMap, HashSet};

@@ -70,7 +70,7 @@ profiles:
         let path = directory.path().join("scheduler.yaml");
         fs::write(&path, PACKING).unwrap();
         let read = configuration(Some(&path), &controllers(&["scheduler"])).unwrap();
-        assert_eq!(read.names().collect::<Vec<_>>(), ["default-scheduler", "packing"]);
+        assert_eq!(read.profile_names().collect::<Vec<_>>(), ["default-scheduler", "packing"]);
         let refused = sentence(configuration(Some(&path), &controllers(&["*"])));
         assert!(refused.starts_with("--scheduler-config has no effect without the scheduler"), "{refused}");
         fs::write(&path, PACKING.replace("MostAllocated", "Most")).unwrap();

@@ -1,15 +1,17 @@
 //! `pluginConfig`: the settings of single plugins, with the defaults and the validation of kube-scheduler.
 
-use crate::scheduler::configuration::{
-    API_VERSION, ConfigurationError, Path, Profile, ShapePoint, SpreadDefaults, Strategy, seconds,
-};
+use crate::scheduler::configuration::field::{ConfigurationError, Path, seconds};
+use crate::scheduler::configuration::fit::{ShapePoint, Strategy};
+use crate::scheduler::configuration::profile::{Profile, SpreadDefaults};
+use crate::scheduler::configuration::spread::Spread;
 use crate::scheduler::plugins::resources::Resource;
-use crate::scheduler::pod::Spread;
 use crate::shared::labels::{Labels, NodeTerm, NodeTerms};
 use k8s_openapi::api::core::v1::{NodeAffinity, NodeSelectorTerm, TopologySpreadConstraint};
 use serde::Deserialize;
 use serde_json::Value;
 use steersman_machinery::name;
+
+pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
 /// The greatest score of a point; a node's score is ten times as much.
 const POINT_SCORE_MAX: i64 = 10;

@@ -3,8 +3,8 @@
 //! A profile changes the default plugins at an extension point, or at all of them with `multiPoint`. What is said at a
 //! point counts more than what is said at `multiPoint`.
 
-use crate::scheduler::configuration::{ConfigurationError, Path, Weights};
-use crate::scheduler::cycle::{Plugin, PluginSet};
+use crate::scheduler::configuration::field::{ConfigurationError, Path};
+use crate::scheduler::plugins::filters::{Plugin, PluginSet};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -92,6 +92,18 @@ pub(super) struct InEffect {
     pub(super) weights: Weights,
     pub(super) honors_gates: bool,
     pub(super) preempts: bool,
+}
+
+/// The weight of each score; 0 if the plugin does not score.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Weights {
+    pub(crate) affinity: i64,
+    pub(crate) balanced: i64,
+    pub(crate) fit: i64,
+    pub(crate) images: i64,
+    pub(crate) nodes: i64,
+    pub(crate) spread: i64,
+    pub(crate) taints: i64,
 }
 
 /// `plugins` of a profile.
@@ -236,6 +248,16 @@ impl Plugins {
             Some(named) => i64::from(named.weight.filter(|weight| *weight != 0).unwrap_or(1)),
             None => DEFAULT_PLUGINS.iter().find(|known| known.name == name).map_or(1, |known| known.weight),
         }
+    }
+}
+
+// === impl Weights ===
+
+impl Weights {
+    /// Whether no plugin scores.
+    pub(crate) fn is_none(self) -> bool {
+        let Weights { affinity, balanced, fit, images, nodes, spread, taints } = self;
+        [affinity, balanced, fit, images, nodes, spread, taints].iter().all(|weight| *weight == 0)
     }
 }
 

@@ -1,16 +1,20 @@
 //! A profile: the plugins that decide on the Pods of one `schedulerName`, and their settings.
 
+use crate::scheduler::configuration::arguments;
+use crate::scheduler::configuration::field::{ConfigurationError, Path};
 use crate::scheduler::configuration::fit::Fit;
-use crate::scheduler::configuration::plugins::{InEffect, Plugins};
-use crate::scheduler::configuration::{ConfigurationError, Path, arguments, percent};
-use crate::scheduler::cycle::PluginSet;
+use crate::scheduler::configuration::plugins::{InEffect, Plugins, Weights};
+use crate::scheduler::configuration::spread::Spread;
+use crate::scheduler::plugins::filters::PluginSet;
 use crate::scheduler::plugins::resources::Resource;
-use crate::scheduler::pod::Spread;
 use crate::shared::labels::{NodeTerm, NodeTerms};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The scheduler name in the spec of Pods that name none, and of the default profile.
+pub(crate) const NAME: &str = "default-scheduler";
 
 /// The percentage and the number of nodes that are compared for a preemption.
 const CANDIDATES_PERCENT: usize = 10;
@@ -38,18 +42,6 @@ pub(crate) struct Profile {
     pub(crate) pod_affinity: PodAffinityWeights,
     pub(crate) spread: SpreadDefaults,
     pub(crate) volumes_max: Duration,
-}
-
-/// The weight of each score; 0 if the plugin does not score.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Weights {
-    pub(crate) affinity: i64,
-    pub(crate) balanced: i64,
-    pub(crate) fit: i64,
-    pub(crate) images: i64,
-    pub(crate) nodes: i64,
-    pub(crate) spread: i64,
-    pub(crate) taints: i64,
 }
 
 /// The affinity to nodes that all Pods of a profile have besides their own.
@@ -100,16 +92,6 @@ struct PluginConfig {
     name: String,
     #[serde(default)]
     args: Value,
-}
-
-// === impl Weights ===
-
-impl Weights {
-    /// Whether no plugin scores.
-    pub(crate) fn is_none(self) -> bool {
-        let Weights { affinity, balanced, fit, images, nodes, spread, taints } = self;
-        [affinity, balanced, fit, images, nodes, spread, taints].iter().all(|weight| *weight == 0)
-    }
 }
 
 // === impl Profile ===
@@ -167,5 +149,14 @@ impl ProfileDocument {
         let InEffect { filters, weights, honors_gates, preempts } = plugins.in_effect();
         profile.preemption = profile.preemption.filter(|_| preempts);
         Ok(Profile { filters, weights, honors_gates, ..profile })
+    }
+}
+
+/// Reads `percentageOfNodesToScore`. 0 stands for a percentage that falls as the cluster grows.
+pub(super) fn percent(value: Option<i32>, of: &Path) -> Result<Option<usize>, ConfigurationError> {
+    let Some(value) = value else { return Ok(None) };
+    match usize::try_from(value) {
+        Ok(percent @ 0..=100) => Ok(Some(percent)),
+        _ => Err(of.field("percentageOfNodesToScore").wrong(format!("{value} is not in the range 0 to 100"))),
     }
 }

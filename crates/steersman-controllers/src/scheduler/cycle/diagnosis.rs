@@ -1,33 +1,11 @@
 //! The reasons why a Pod does not fit nodes, and the message that states them.
 
 use crate::scheduler::node::Node;
+use crate::scheduler::plugins::filters::{Plugin, PluginSet};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-
-/// A filter plugin. Several of them form a [`PluginSet`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Plugin {
-    NodeUnschedulable,
-    TaintToleration,
-    NodeAffinity,
-    NodePorts,
-    NodeResourcesFit,
-    VolumeRestrictions,
-    NodeVolumeLimits,
-    VolumeBinding,
-    VolumeZone,
-    PodTopologySpread,
-    InterPodAffinity,
-    DynamicResources,
-    /// There is no node at all.
-    NoNodes,
-}
-
-/// A set of filter plugins, such as those that rejected nodes.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(crate) struct PluginSet(u16);
 
 /// Whether preempting Pods could make the node feasible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,64 +41,6 @@ pub(crate) struct Diagnosis {
     /// The reason why no node was checked.
     pub(super) before: Option<String>,
     pub(crate) plugins: PluginSet,
-}
-
-// === impl Plugin ===
-
-impl Plugin {
-    /// The plugins that a profile may turn off.
-    pub(crate) const FILTERS: [Plugin; 12] = [
-        Plugin::NodeUnschedulable,
-        Plugin::TaintToleration,
-        Plugin::NodeAffinity,
-        Plugin::NodePorts,
-        Plugin::NodeResourcesFit,
-        Plugin::VolumeRestrictions,
-        Plugin::NodeVolumeLimits,
-        Plugin::VolumeBinding,
-        Plugin::VolumeZone,
-        Plugin::PodTopologySpread,
-        Plugin::InterPodAffinity,
-        Plugin::DynamicResources,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Plugin::NodeUnschedulable => "NodeUnschedulable",
-            Plugin::TaintToleration => "TaintToleration",
-            Plugin::NodeAffinity => "NodeAffinity",
-            Plugin::NodePorts => "NodePorts",
-            Plugin::NodeResourcesFit => "NodeResourcesFit",
-            Plugin::VolumeRestrictions => "VolumeRestrictions",
-            Plugin::NodeVolumeLimits => "NodeVolumeLimits",
-            Plugin::VolumeBinding => "VolumeBinding",
-            Plugin::VolumeZone => "VolumeZone",
-            Plugin::PodTopologySpread => "PodTopologySpread",
-            Plugin::InterPodAffinity => "InterPodAffinity",
-            Plugin::DynamicResources => "DynamicResources",
-            Plugin::NoNodes => "NoNodes",
-        }
-    }
-}
-
-// === impl PluginSet ===
-
-impl PluginSet {
-    pub(crate) fn insert(&mut self, plugin: Plugin) {
-        self.0 |= 1 << plugin as u16;
-    }
-
-    pub(crate) fn contains(self, plugin: Plugin) -> bool {
-        self.0 & (1 << plugin as u16) != 0
-    }
-}
-
-impl From<Plugin> for PluginSet {
-    fn from(plugin: Plugin) -> PluginSet {
-        let mut set = PluginSet::default();
-        set.insert(plugin);
-        set
-    }
 }
 
 impl Refusal {

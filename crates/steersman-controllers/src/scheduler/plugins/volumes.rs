@@ -11,8 +11,8 @@ mod zones;
 pub(crate) use crate::scheduler::plugins::volumes::binding::ClaimVersion;
 pub(crate) use crate::scheduler::plugins::volumes::binding::{Provisioning, Reserved, VolumeBinding, VolumePlan};
 
-use crate::scheduler::cycle::{Plugin, PluginSet};
 use crate::scheduler::node::Node;
+use crate::scheduler::plugins::filters::{Plugin, PluginSet};
 use crate::scheduler::plugins::resources;
 use crate::scheduler::plugins::volumes::binding::{AssumedClaim, AssumedNode};
 use crate::scheduler::plugins::volumes::objects::{Claim, Volume};

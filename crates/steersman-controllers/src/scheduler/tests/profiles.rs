@@ -3,7 +3,7 @@
 use super::{Effect, TestCluster, asks, key, merge, node, pod};
 use crate::scheduler::Configuration;
 use crate::scheduler::configuration::Weights;
-use crate::scheduler::cycle::Plugin;
+use crate::scheduler::plugins::filters::Plugin;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 use std::time::Duration;

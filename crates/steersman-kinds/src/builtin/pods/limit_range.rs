@@ -142,7 +142,7 @@ fn contradictions(limit: &Field<'_>, errors: &mut Vec<Error>) {
             }
             if let (Some(least), Some(most)) = (&least, &most) {
                 let widest = most.1.within_64_bits().to_f64() / least.1.within_64_bits().to_f64();
-                if ratio.to_f64() > widest {
+                if ratio.within_64_bits().to_f64() > widest {
                     errors.push(field.invalid(format!("ratio {ratio} is greater than max/min = {widest:.6}")));
                 }
             }

@@ -377,6 +377,9 @@ fn limits_of_containers_fill_each_other_in() {
             "spec.limits[4].maxLimitRequestRatio[cpu]: Invalid value: \"10\": ratio 10 is greater than max/min = 0.000000",
         ],
     );
+    // Upstream counts an amount beyond 64 bits as zero, here the ratio.
+    ranges.created(json!({"metadata": {"name": "l"}, "spec": {"limits": [
+        {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "12E"}}]}}));
     let unnamed = ranges.created(json!({"metadata": {"uid": "u-1"}, "spec": {"limits": []}}));
     assert_eq!(unnamed["metadata"]["name"], "u-1");
 }

@@ -432,7 +432,7 @@ fn field_ref(path: &Field<'_>, errors: &mut Vec<Error>) {
 
 /// Parses a path from the root, from the current object, or from a first field without a dot.
 fn parse_field_ref(text: &str) -> Result<(), json_path::ParseError> {
-    // What begins with a digit is a number, up to the first character that is not in one.
+    // A path that begins with a digit is read as a number, up to the first character that is not part of one.
     let number = text.split(|char: char| char != '.' && !char.is_ascii_digit()).next().unwrap_or_default();
     if text.starts_with(|first: char| first.is_ascii_digit()) && number.parse::<f64>().is_err() {
         return Err(json_path::ParseError::BadStep { text: text.to_owned(), offset: 0 });

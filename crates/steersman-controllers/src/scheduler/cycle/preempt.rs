@@ -5,8 +5,9 @@
 
 use crate::scheduler::cluster::{Budget, Cluster};
 use crate::scheduler::configuration::Candidates;
-use crate::scheduler::cycle::{Cycle, Diagnosis, Plugin, PreFilterState, Refusal, Rejection, Remedy};
+use crate::scheduler::cycle::{Cycle, Diagnosis, PreFilterState, Refusal, Rejection, Remedy};
 use crate::scheduler::node::Node;
+use crate::scheduler::plugins::filters::Plugin;
 use crate::scheduler::pod::{Pending, Placed, Preempts};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
