@@ -92,6 +92,7 @@ pub(super) struct InEffect {
     pub(super) weights: Weights,
     pub(super) honors_gates: bool,
     pub(super) preempts: bool,
+    pub(super) deallocates: bool,
 }
 
 /// The weight of each score; 0 if the plugin does not score.
@@ -153,6 +154,7 @@ impl Plugins {
             weights: self.weights(),
             honors_gates: self.is_on("SchedulingGates", Point::PreEnqueue),
             preempts: self.is_on("DefaultPreemption", Point::PostFilter),
+            deallocates: self.is_on("DynamicResources", Point::PostFilter),
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Profile {
     pub(crate) weights: Weights,
     /// Whether a Pod waits until its scheduling gates are gone.
     pub(crate) honors_gates: bool,
+    /// Whether a message says that there are no claims of devices to deallocate, before it comes to preemption.
+    pub(crate) deallocates: bool,
     /// Preempts Pods if there is no other node; `None` for never.
     pub(crate) preemption: Option<Candidates>,
     /// The percentage of nodes after which the search ends; 0 if it depends on the size of the cluster.
@@ -99,12 +101,13 @@ struct PluginConfig {
 impl Profile {
     /// The default profile under a name.
     pub(crate) fn new(name: &str) -> Profile {
-        let InEffect { filters, weights, honors_gates, preempts: _ } = Plugins::default().in_effect();
+        let InEffect { filters, weights, honors_gates, preempts: _, deallocates } = Plugins::default().in_effect();
         Profile {
             name: name.into(),
             filters,
             weights,
             honors_gates,
+            deallocates,
             preemption: Some(Candidates { percent: CANDIDATES_PERCENT, min: CANDIDATES_MIN }),
             feasible_percent: 0,
             added_nodes: AddedNodes::default(),
@@ -146,9 +149,9 @@ impl ProfileDocument {
         }
         let plugins = self.plugins.unwrap_or_default();
         plugins.check(&path.field("plugins"))?;
-        let InEffect { filters, weights, honors_gates, preempts } = plugins.in_effect();
+        let InEffect { filters, weights, honors_gates, preempts, deallocates } = plugins.in_effect();
         profile.preemption = profile.preemption.filter(|_| preempts);
-        Ok(Profile { filters, weights, honors_gates, ..profile })
+        Ok(Profile { filters, weights, honors_gates, deallocates, ..profile })
     }
 }
 

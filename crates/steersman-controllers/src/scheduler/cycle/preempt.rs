@@ -98,7 +98,8 @@ fn no_candidate(diagnosis: Diagnosis) -> NoPreemption {
 /// How many nodes to compare for a Pod that may preempt others.
 fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> Result<Candidates, NoPreemption> {
     let Some(candidates) = pending.profile.preemption else {
-        return Err(NoPreemption { message: None, nomination: Nomination::Clear });
+        let nomination = if pending.profile.deallocates { Nomination::Keep } else { Nomination::Clear };
+        return Err(NoPreemption { message: None, nomination });
     };
     let refused = |why: &str| {
         let message = Some(format!("preemption: not eligible due to {why}"));

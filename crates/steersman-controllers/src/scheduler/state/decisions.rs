@@ -15,6 +15,7 @@ use std::sync::Arc;
 use steersman::ObjectKey;
 use tokio::time::Instant;
 
+const NO_CLAIMS: &str = "no new claims to deallocate";
 const NO_NODES: &str = "no nodes available to schedule pods";
 
 impl State {
@@ -98,9 +99,12 @@ impl State {
                 self.make_way(pending, &diagnosis, preemption, now);
             }
             Outcome::Unschedulable(diagnosis, Err(NoPreemption { message, nomination })) => {
-                let message = match message {
-                    Some(message) => format!("{} {message}", diagnosis.message()),
-                    None => diagnosis.message(),
+                // The messages of the plugins that run after the filters.
+                let claims = pending.profile.deallocates.then(|| NO_CLAIMS.to_owned());
+                let after: Vec<String> = claims.into_iter().chain(message).collect();
+                let message = match after.is_empty() {
+                    true => diagnosis.message(),
+                    false => format!("{} {}", diagnosis.message(), after.join(", ")),
                 };
                 self.reject(pending, message, diagnosis.plugins, Some(nomination), now);
             }

@@ -5,8 +5,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use steersman::ObjectKey;
 
-const NOT_HELPFUL: &str = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-const NO_VICTIMS: &str = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+const NOT_HELPFUL: &str =
+    "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+const NO_VICTIMS: &str =
+    "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
 
 #[track_caller]
 fn refuses(node: Node, pod: &Pod, reason: &str, preemption: &str) {
@@ -101,7 +103,7 @@ fn reasons_are_counted_over_nodes_and_sorted() {
     assert_eq!(
         test_cluster.refusal_of(&pod("p", asks(json!({"cpu": "2"})))),
         "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). \
-         preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+         no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     );
 }
 

@@ -74,7 +74,7 @@ fn a_pod_that_never_preempts_says_so() {
     pod.spec.as_mut().unwrap().preemption_policy = Some("Never".to_owned());
     assert_eq!(
         test_cluster.refusal_of(&pod),
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
     );
 }
 
@@ -85,7 +85,7 @@ fn where_going_does_not_help_nobody_goes() {
     test_cluster.pod(&placed("high", "a", 200, "2", json!({})));
     assert_eq!(
         test_cluster.refusal_of(&important("3")),
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Insufficient cpu."
     );
 }
 

@@ -270,7 +270,10 @@ fn without_preemption_a_pod_waits_and_says_so_once() {
     test_cluster.pod(&pod("there", there));
     let mut urgent = asks(json!({"cpu": "1"}));
     merge(&mut urgent, json!({"spec": {"priority": 1000}}));
-    assert_eq!(test_cluster.refusal_of(&pod("urgent", urgent)), "0/1 nodes are available: 1 Insufficient cpu.");
+    assert_eq!(
+        test_cluster.refusal_of(&pod("urgent", urgent)),
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate"
+    );
 }
 
 #[test]

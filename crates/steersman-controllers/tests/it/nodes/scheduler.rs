@@ -133,7 +133,7 @@ async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
     assert_eq!(
         scheduled(&pod).and_then(|one| one.message.as_deref()),
         Some(
-            "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not \
+            "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not \
              helpful for scheduling."
         )
     );

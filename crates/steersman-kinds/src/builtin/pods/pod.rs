@@ -133,7 +133,7 @@ pub const KIND: Kind = Kind {
     validate_status: status::STATUS,
     validate_resize: &[Rule::new("", Check::Change(resize::validate))],
     validate_other: Some(&[Rule::new("", Check::Change(ephemeral::validate))]),
-    warnings: |pod, _| warnings::of_pod(pod),
+    warnings: warnings::of_pod,
     ..Kind::NAMESPACED
 };
 

@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -49,6 +50,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"], &["metadata", "annotations"]],
     status_leaves: &[&["spec"], &["metadata", "labels"]],
+    warnings: |object, old| warnings::of_name(object, old, warnings::POD_NAMES),
     validate: &[
         Rule::new("spec.replicas", Check::NotNegative),
         Rule::new("spec.minReadySeconds", Check::NotNegative),

@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -45,6 +46,7 @@ pub const KIND: Kind = Kind {
         ..Version::V1
     }],
     generation: &[&["spec"]],
+    warnings: |object, old| warnings::of_name(object, old, warnings::POD_NAMES),
     validate: &[
         Rule::new("spec.replicas", Check::NotNegative),
         Rule::new("spec.minReadySeconds", Check::NotNegative),

@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, SelectableField, Version};
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::field::Field;
 use crate::builtin::rules::rule::{Check, Rule};
@@ -46,6 +47,7 @@ pub const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     rules: Rules { propagation: Propagation::Orphan, validates_generate_name_on_update: false, ..RULES },
+    warnings: |object, old| warnings::of_name(object, old, warnings::POD_NAMES),
     validate: &[
         Rule::new("spec.minReadySeconds", Check::NotNegative),
         Rule::new("spec.replicas", Check::NotNegative),

@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Alias, Column, Kind, RULES, Version};
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells::{self, NONE};
@@ -60,6 +61,7 @@ pub const KIND: Kind = Kind {
         }
         errors
     },
+    warnings: |object, old| warnings::of_name(object, old, warnings::POD_NAMES),
     validate: &[
         Rule::new("spec", Check::Change(schedule)),
         Rule::new("spec.timeZone", Check::Format(time_zone_errors)).if_present(),

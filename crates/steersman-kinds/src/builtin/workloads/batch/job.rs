@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Column, Kind, RULES, SelectableField, Version};
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules;
 use crate::builtin::rules::age;
 use crate::builtin::rules::cells;
@@ -62,6 +63,7 @@ pub const KIND: Kind = Kind {
     adopt: |job| _ = label_like_template(job),
     prepare_create,
     prepare_update: |new, _| _ = label_like_template(new),
+    warnings: |object, old| warnings::of_name(object, old, warnings::POD_NAMES),
     validate: &[
         Rule::new("", Check::Change(generated_selector)),
         Rule::new("spec", Check::Rules(SPEC)),
