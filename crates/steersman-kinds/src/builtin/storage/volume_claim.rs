@@ -1,6 +1,7 @@
 //! PersistentVolumeClaim: a user's request for storage.
 
 use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -50,7 +51,7 @@ pub const KIND: Kind = Kind {
         // Upstream omits `spec` from this path.
         Rule::new("spec.volumeMode", Check::Immutable).blaming("volumeMode"),
     ],
-    warnings: |claim, _| spec_warnings(&Field::root(claim).field("spec")),
+    warnings: |claim, _| warnings::of_claim(&Field::root(claim).field("spec")),
     validate_status: &[
         Rule::new("status.capacity.*", Check::By(persistent_volume::countable)),
         Rule::new("status.allocatedResourceStatuses", Check::By(resize_states)),
@@ -91,17 +92,6 @@ pub const SPEC: &[Rule] = &[
     Rule::new("dataSourceRef.namespace", Check::Format(name::dns1123_label)).unless_empty(),
     Rule::new("", Check::By(sources)),
 ];
-
-/// Warns about amounts with a fraction of a byte. `spec` is that of a claim, also in a template.
-pub fn spec_warnings(spec: &Field<'_>) -> Vec<String> {
-    let resources = spec.field("resources");
-    let amounts = ["requests", "limits"].map(|list| resources.field(list).key("storage"));
-    let is_fraction = |amount: &&Field<'_>| Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole());
-    let warn = |amount: &Field<'_>| {
-        format!("{}: fractional byte value {:?} is invalid, must be an integer", amount.path, amount.text())
-    };
-    amounts.iter().filter(is_fraction).map(warn).collect()
-}
 
 /// Upstream omits `requests` from the path.
 fn storage(resources: &Field<'_>, errors: &mut Vec<Error>) {

@@ -3,6 +3,7 @@
 use crate::builtin::built_in::remove_unless_kept;
 use crate::builtin::kind::{Column, Kind, RULES, Scale, ScaleSelector, Version};
 use crate::builtin::pods::pod;
+use crate::builtin::pods::pod::warnings;
 use crate::builtin::rules::cells;
 use crate::builtin::rules::change::Change;
 use crate::builtin::rules::field::Field;
@@ -84,7 +85,7 @@ fn claim_warnings(set: &Value) -> Vec<String> {
     let templates = Field::root(set).at(&["spec", "volumeClaimTemplates"]).items();
     let of = |template: Field<'_>| {
         let path = template.path.clone();
-        volume_claim::spec_warnings(&Field { path, ..template.field("spec") })
+        warnings::of_claim(&Field { path, ..template.field("spec") })
     };
     templates.into_iter().flat_map(of).collect()
 }

@@ -1,7 +1,6 @@
 //! Warnings for the writer of a valid pod. Follows kubernetes' `pkg/api/pod/warnings.go`.
 
 use crate::builtin::rules::field::Field;
-use crate::builtin::storage::volume_claim;
 use std::collections::{BTreeMap, HashSet};
 use steersman_machinery::Value;
 use steersman_machinery::field::Path;
@@ -80,7 +79,7 @@ pub(in crate::builtin) fn of_template(pod: &Field<'_>) -> Vec<String> {
             let name = if *kind == "storageos" { "storageOS" } else { kind };
             warnings.push(format!("{}: {why}", volume.path.child(name)));
         }
-        warnings.extend(volume_claim::spec_warnings(&volume.at(&["ephemeral", "volumeClaimTemplate", "spec"])));
+        warnings.extend(of_claim(&volume.at(&["ephemeral", "volumeClaimTemplate", "spec"])));
     }
     spec.field("volumes").items().for_each(|volume| overlaps(&volume, &mut warnings));
     for (list, key, word) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
@@ -112,6 +111,17 @@ pub(in crate::builtin) fn of_template(pod: &Field<'_>) -> Vec<String> {
         warnings.push(format!("{}: {why}", grace.path));
     }
     warnings
+}
+
+/// The warnings about the spec of a claim, also in a template: amounts with a fraction of a byte.
+pub(in crate::builtin) fn of_claim(spec: &Field<'_>) -> Vec<String> {
+    let resources = spec.field("resources");
+    let amounts = ["requests", "limits"].map(|list| resources.field(list).key("storage"));
+    let is_fraction = |amount: &&Field<'_>| Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole());
+    let warn = |amount: &Field<'_>| {
+        format!("{}: fractional byte value {:?} is invalid, must be an integer", amount.path, amount.text())
+    };
+    amounts.iter().filter(is_fraction).map(warn).collect()
 }
 
 /// Warns about files of a volume that hide each other, and about sources of a projected volume that are none.
