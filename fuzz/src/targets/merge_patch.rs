@@ -41,7 +41,9 @@ pub fn run(data: &[u8]) {
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        // Fields with a null are removed from objects in a list too, as upstream does.
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
         Value::Object(fields) => fields.values().any(has_null),
     }
 }
