@@ -10,6 +10,9 @@ use steersman_machinery::quantity::Quantity;
 /// Where the names of objects that make Pods are used.
 pub(in crate::builtin) const POD_NAMES: &str = "Pod names and hostnames";
 
+/// The most pairs of files, and of ports, that are told about: the headers of an answer have room for far fewer, and the
+/// pairs of a Pod with very many files or ports would fill the memory.
+const PAIRS_MAX: usize = 1_000;
 const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 /// Annotations that no longer have an effect, with the text of the warning.
@@ -81,7 +84,8 @@ pub(in crate::builtin) fn of_template(pod: &Field<'_>) -> Vec<String> {
         }
         warnings.extend(of_claim(&volume.at(&["ephemeral", "volumeClaimTemplate", "spec"])));
     }
-    spec.field("volumes").items().for_each(|volume| overlaps(&volume, &mut warnings));
+    let mut pairs_left = PAIRS_MAX;
+    spec.field("volumes").items().for_each(|volume| overlaps(&volume, &mut pairs_left, &mut warnings));
     for (list, key, word) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let mut known = HashSet::new();
         for item in spec.field(list).items() {
@@ -116,76 +120,106 @@ pub(in crate::builtin) fn of_template(pod: &Field<'_>) -> Vec<String> {
 /// The warnings about the spec of a claim, also in a template: amounts with a fraction of a byte.
 pub(in crate::builtin) fn of_claim(spec: &Field<'_>) -> Vec<String> {
     let resources = spec.field("resources");
-    let amounts = ["requests", "limits"].map(|list| resources.field(list).key("storage"));
-    let is_fraction = |amount: &&Field<'_>| Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole());
-    let warn = |amount: &Field<'_>| {
-        format!("{}: fractional byte value {:?} is invalid, must be an integer", amount.path, amount.text())
-    };
-    amounts.iter().filter(is_fraction).map(warn).collect()
+    ["requests", "limits"].iter().filter_map(|list| fraction(&resources.field(list).key("storage"))).collect()
 }
 
 /// Warns about files of a volume that hide each other, and about sources of a projected volume that are none.
-fn overlaps(volume: &Field<'_>, warnings: &mut Vec<String>) {
+fn overlaps(volume: &Field<'_>, pairs_left: &mut usize, warnings: &mut Vec<String>) {
     let name = volume.field("name").text();
-    let files = |source: &Field<'_>, of: &str| -> Vec<(String, String)> {
-        source.field("items").items().map(|item| (item.field("path").text().to_owned(), of.to_owned())).collect()
-    };
-    for (kind, named_by, what) in
-        [("configMap", "name", "ConfigMap "), ("secret", "secretName", "Secret "), ("downwardAPI", "", "DownwardAPI")]
-    {
-        let source = volume.field(kind);
-        let what =
-            if named_by.is_empty() { what.to_owned() } else { format!("{what}{:?}", source.field(named_by).text()) };
-        overlaps_of(files(&source, ""), &format!("volume {name:?} ({what}): overlapping paths"), warnings);
+    for (field, what) in [
+        ("configMap", format!("ConfigMap {:?}", volume.at(&["configMap", "name"]).text())),
+        ("secret", format!("Secret {:?}", volume.at(&["secret", "secretName"]).text())),
+        ("downwardAPI", "DownwardAPI".to_owned()),
+    ] {
+        let files = Files { paths: paths(&volume.field(field), 0), sources: vec![String::new()] };
+        files.overlaps(&format!("volume {name:?} ({what}): overlapping paths"), pairs_left, warnings);
     }
-    let mut all = Vec::new();
+    let mut files = Files::default();
     for source in volume.at(&["projected", "sources"]).items() {
-        if source.is_empty() {
-            warnings.push(format!("volume {name:?} (Projected) has no sources provided"));
-            continue;
+        match source.is_empty() {
+            true => warnings.push(format!("volume {name:?} (Projected) has no sources provided")),
+            false => files.add(&source),
         }
-        let at = |kind: &str, field: &str, of: &str| (source.at(&[kind, field]).text().to_owned(), of.to_owned());
-        let (map, secret, downward) = (source.field("configMap"), source.field("secret"), source.field("downwardAPI"));
-        let trust = source.field("clusterTrustBundle");
-        let trusted = [trust.field("name"), trust.field("signerName")].into_iter().find(Field::is_present);
-        all.extend(match () {
-            () if map.field("items").is_present() => files(&map, &format!("ConfigMap {:?}", map.field("name").text())),
-            () if secret.field("items").is_present() => {
-                files(&secret, &format!("Secret {:?}", secret.field("name").text()))
-            }
-            () if downward.field("items").is_present() => files(&downward, "DownwardAPI"),
-            () if source.field("serviceAccountToken").is_present() => {
-                vec![at("serviceAccountToken", "path", "ServiceAccountToken")]
-            }
-            () if trust.is_present() => {
-                let of = format!("ClusterTrustBundle {:?}", trusted.map_or("", |field| field.text()));
-                vec![at("clusterTrustBundle", "path", &of)]
-            }
-            () => vec![
-                at("podCertificate", "certificateChainPath", "PodCertificate chain"),
-                at("podCertificate", "keyPath", "PodCertificate key"),
-                at("podCertificate", "credentialBundlePath", "PodCertificate credential bundle"),
-            ],
-        });
     }
-    overlaps_of(all, &format!("volume {name:?} (Projected): overlapping paths"), warnings);
+    files.overlaps(&format!("volume {name:?} (Projected): overlapping paths"), pairs_left, warnings);
 }
 
-/// Warns about each pair of paths, with their sources, of which one is the other or a directory of it.
-fn overlaps_of(paths: Vec<(String, String)>, lead: &str, warnings: &mut Vec<String>) {
-    let shown =
-        |(path, of): &(String, String)| if of.is_empty() { format!("{path:?}") } else { format!("{path:?} ({of})") };
-    let is_within =
-        |one: &str, other: &str| one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let mut before: Vec<(String, String)> = Vec::new();
-    for (path, of) in paths {
-        let one = (path.trim_end_matches('/').to_owned(), of);
-        let collides = |other: &&(String, String)| {
-            !one.0.is_empty() && !other.0.is_empty() && (is_within(&one.0, &other.0) || is_within(&other.0, &one.0))
+/// The paths of the items of a source, with its index.
+fn paths<'a>(source: &Field<'a>, index: usize) -> Vec<(&'a str, usize)> {
+    source.field("items").items().map(|item| (item.field("path").text(), index)).collect()
+}
+
+/// The files of a volume.
+#[derive(Default)]
+struct Files<'a> {
+    /// Each with the index of its source.
+    paths: Vec<(&'a str, usize)>,
+    /// The texts that name the sources; empty for the only one.
+    sources: Vec<String>,
+}
+
+impl<'a> Files<'a> {
+    /// Adds the files of a source of a projected volume.
+    fn add(&mut self, source: &Field<'a>) {
+        for (kind, what) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
+            let of_kind = source.field(kind);
+            if of_kind.field("items").is_present() {
+                let what = format!("{what} {:?}", of_kind.field("name").text());
+                return self.add_all(|index| paths(&of_kind, index), what);
+            }
+        }
+        let downward = source.field("downwardAPI");
+        if downward.field("items").is_present() {
+            return self.add_all(|index| paths(&downward, index), "DownwardAPI".to_owned());
+        }
+        let trust = source.field("clusterTrustBundle");
+        let trusted = [trust.field("name"), trust.field("signerName")].into_iter().find(Field::is_present);
+        let trust = format!("ClusterTrustBundle {:?}", trusted.map_or("", |field| field.text()));
+        for (kind, field, what) in [
+            ("serviceAccountToken", "path", "ServiceAccountToken"),
+            ("clusterTrustBundle", "path", &trust),
+            ("podCertificate", "certificateChainPath", "PodCertificate chain"),
+            ("podCertificate", "keyPath", "PodCertificate key"),
+            ("podCertificate", "credentialBundlePath", "PodCertificate credential bundle"),
+        ] {
+            let path = source.at(&[kind, field]);
+            if path.is_present() {
+                self.add_all(|index| vec![(path.text(), index)], what.to_owned());
+            }
+        }
+    }
+
+    fn add_all(&mut self, paths: impl FnOnce(usize) -> Vec<(&'a str, usize)>, source: String) {
+        self.paths.extend(paths(self.sources.len()));
+        self.sources.push(source);
+    }
+
+    /// Warns about pairs of files of which one is the other or a directory of it.
+    fn overlaps(&self, lead: &str, pairs_left: &mut usize, warnings: &mut Vec<String>) {
+        let path = |at: usize| self.paths[at].0.trim_end_matches('/');
+        let is_within = |one: &str, other: &str| {
+            one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let collisions = before.iter().filter(collides);
-        warnings.extend(collisions.map(|other| format!("{lead}: {} with {}", shown(&one), shown(other))));
-        before.push(one);
+        // With the slash as the least byte, a directory comes right before all that is in it.
+        let key = |at: usize| path(at).bytes().map(|byte| if byte == b'/' { 0 } else { u16::from(byte) + 1 });
+        let mut sorted: Vec<usize> = (0..self.paths.len()).filter(|at| !path(*at).is_empty()).collect();
+        sorted.sort_by(|one, other| key(*one).cmp(key(*other)));
+        let (mut around, mut pairs): (Vec<usize>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
+        for at in sorted {
+            while around.last().is_some_and(|last| !is_within(path(at), path(*last))) {
+                around.pop();
+            }
+            let room = *pairs_left - pairs.len();
+            pairs.extend(around.iter().take(room).map(|other| (at.max(*other), at.min(*other))));
+            around.push(at);
+        }
+        *pairs_left -= pairs.len();
+        pairs.sort_unstable();
+        let shown = |at: usize| match self.sources[self.paths[at].1].as_str() {
+            "" => format!("{:?}", path(at)),
+            source => format!("{:?} ({source})", path(at)),
+        };
+        warnings.extend(pairs.into_iter().map(|(one, other)| format!("{lead}: {} with {}", shown(one), shown(other))));
     }
 }
 
@@ -250,13 +284,14 @@ fn annotations(pod: &Field<'_>, spec: &Field<'_>, warnings: &mut Vec<String>) {
 
 /// Warns about amounts with a fraction of a byte.
 fn fractions(amounts: &Field<'_>, warnings: &mut Vec<String>) {
-    for resource in ["memory", "ephemeral-storage"] {
-        let amount = amounts.key(resource);
-        if Quantity::parse(amount.text()).is_ok_and(|quantity| !quantity.is_whole()) {
-            let text = amount.text();
-            warnings.push(format!("{}: fractional byte value {text:?} is invalid, must be an integer", amount.path));
-        }
-    }
+    warnings.extend(["memory", "ephemeral-storage"].iter().filter_map(|resource| fraction(&amounts.key(resource))));
+}
+
+/// The warning about an amount with a fraction of a byte.
+fn fraction(amount: &Field<'_>) -> Option<String> {
+    let text = amount.text();
+    let is_fraction = Quantity::parse(text).is_ok_and(|quantity| !quantity.is_whole());
+    is_fraction.then(|| format!("{}: fractional byte value {text:?} is invalid, must be an integer", amount.path))
 }
 
 /// Warns about variables that are set twice, unless the second value refers to the first.
@@ -274,10 +309,14 @@ fn hidden_variables(variables: &Field<'_>, warnings: &mut Vec<String>) {
     }
 }
 
+/// Ports of one number and protocol, each with its place among all, by host port and address.
+type SamePorts<'a> = BTreeMap<(i64, &'a str), Vec<(usize, Field<'a>)>>;
+
 fn ports(containers: &[Field<'_>], warnings: &mut Vec<String>) {
-    let mut known: BTreeMap<(i64, &str), Vec<Field<'_>>> = BTreeMap::new();
+    let mut known: BTreeMap<(i64, &str), SamePorts<'_>> = BTreeMap::new();
     let mut names: BTreeMap<&str, Path> = BTreeMap::new();
-    for port in containers.iter().flat_map(|container| container.field("ports").items()) {
+    let mut pairs_left = PAIRS_MAX;
+    for (at, port) in containers.iter().flat_map(|container| container.field("ports").items()).enumerate() {
         let (ip, host) = (port.field("hostIP").text(), port.field("hostPort").number().unwrap_or(0));
         let number = port.field("containerPort").number().unwrap_or(0);
         if !ip.is_empty() && host == 0 {
@@ -286,16 +325,16 @@ fn ports(containers: &[Field<'_>], warnings: &mut Vec<String>) {
             warnings.push(format!("{}: hostIP set without hostPort: {shown}", port.path));
         }
         let others = known.entry((number, port.field("protocol").text())).or_default();
-        for other in &*others {
-            let (other_ip, other_host) = (other.field("hostIP").text(), other.field("hostPort").number().unwrap_or(0));
+        let mut collisions: Vec<_> = colliding(others, host, ip).take(pairs_left).collect();
+        pairs_left -= collisions.len();
+        collisions.sort_by_key(|(at, ..)| *at);
+        for (_, other_host, other_ip, other) in collisions {
             let what = if ip == other_ip && host == other_host {
                 "duplicate"
             } else if host == 0 || other_host == 0 {
                 "overlapping"
-            } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
-                "dangerously ambiguous"
             } else {
-                continue;
+                "dangerously ambiguous"
             };
             warnings.push(format!("{}: {what} port definition with {}", port.path, other.path));
         }
@@ -310,13 +349,33 @@ fn ports(containers: &[Field<'_>], warnings: &mut Vec<String>) {
                 names.insert(name, port.path.clone());
             }
         }
-        others.push(port);
+        others.entry((host, ip)).or_default().push((at, port));
     }
+}
+
+/// The ports that one with this host port and address collides with: those without a host port, and those with the same one
+/// of which either address is the other or absent. They are looked up, because comparing each port with each takes long.
+fn colliding<'p, 'a>(
+    others: &'p SamePorts<'a>,
+    host: i64,
+    ip: &'a str,
+) -> impl Iterator<Item = (usize, i64, &'a str, &'p Field<'a>)> {
+    // A port without a host port collides with all, and so does one without an address with all of its host port.
+    let (first, last) = if host == 0 { (i64::MIN, i64::MAX) } else { (host, host) };
+    let hosts = others.range((first, "")..).take_while(move |((other, _), _)| *other <= last);
+    let is_all = host == 0 || ip.is_empty();
+    let without_host = (host != 0).then(|| others.range((0, "")..(1, ""))).into_iter().flatten();
+    let exact = if is_all { None } else { others.get_key_value(&(host, ip)) };
+    let without_ip = if is_all { None } else { others.get_key_value(&(host, "")) };
+    let of_host = hosts.filter(move |_| is_all).chain(exact).chain(without_ip);
+    let found = without_host.chain(of_host);
+    found.flat_map(|((host, ip), ports)| ports.iter().map(move |(at, port)| (*at, *host, *ip, port)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
     #[track_caller]
@@ -422,5 +481,78 @@ mod tests {
                 "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1",
             ],
         );
+    }
+
+    /// The pairs of ports with the word for each, found by comparing each port with each.
+    fn pairs_of_ports(ports: &[(i64, &str)]) -> Vec<String> {
+        let mut found = Vec::new();
+        for (at, (host, ip)) in ports.iter().enumerate() {
+            for (before, (other_host, other_ip)) in ports[..at].iter().enumerate() {
+                let what = if (host, ip) == (other_host, other_ip) {
+                    "duplicate"
+                } else if *host == 0 || *other_host == 0 {
+                    "overlapping"
+                } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
+                    "dangerously ambiguous"
+                } else {
+                    continue;
+                };
+                let path = |at| format!("spec.containers[0].ports[{at}]");
+                found.push(format!("{}: {what} port definition with {}", path(at), path(before)));
+            }
+        }
+        found
+    }
+
+    /// The pairs of files, found by comparing each with each.
+    fn pairs_of_files(files: &[&str]) -> Vec<String> {
+        let mut found = Vec::new();
+        let within = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
+        for (at, one) in files.iter().enumerate() {
+            for other in files[..at].iter().filter(|other| within(one, other) || within(other, one)) {
+                found.push(format!("volume \"v\" (ConfigMap \"m\"): overlapping paths: {one:?} with {other:?}"));
+            }
+        }
+        found
+    }
+
+    fn with_ports(ports: impl Iterator<Item = Value>) -> Value {
+        json!({"spec": {"containers": [{"name": "c", "ports": ports.collect::<Vec<_>>()}]}})
+    }
+
+    fn with_files(paths: impl Iterator<Item = String>) -> Value {
+        let items: Vec<Value> = paths.map(|path| json!({"path": path})).collect();
+        json!({"spec": {"volumes": [{"name": "v", "configMap": {"name": "m", "items": items}}]}})
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_of_ports_are_found_as_by_comparing_each_with_each(
+            ports in prop::collection::vec((0_i64..3, prop_oneof![Just(""), Just("::1"), Just("10.0.0.1")]), 0..12)
+        ) {
+            let port = |(host, ip): &(i64, &str)| json!({"containerPort": 80, "hostPort": host, "hostIP": ip});
+            let mut found = of_template(&Field::root(&with_ports(ports.iter().map(port))));
+            found.retain(|warning| !warning.contains("without hostPort"));
+            prop_assert_eq!(found, pairs_of_ports(&ports));
+        }
+
+        #[test]
+        fn pairs_of_files_are_found_as_by_comparing_each_with_each(
+            files in prop::collection::vec("[ab!0](/[ab!0]){0,3}", 0..12)
+        ) {
+            let found = of_template(&Field::root(&with_files(files.iter().cloned())));
+            prop_assert_eq!(found, pairs_of_files(&files.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn a_pod_with_very_many_ports_and_files_gets_a_bounded_number_of_warnings() {
+        const MANY: usize = 50_000;
+        let count = |pod: &Value| of_template(&Field::root(pod)).len();
+        assert_eq!(count(&with_ports((0..MANY).map(|_| json!({"containerPort": 80})))), PAIRS_MAX);
+        assert_eq!(count(&with_ports((0..MANY).map(|host| json!({"containerPort": 80, "hostPort": host + 1})))), 0);
+        assert_eq!(count(&with_files((0..MANY).map(|_| "a".to_owned()))), PAIRS_MAX);
+        assert_eq!(count(&with_files((0..MANY).map(|at| format!("a{at}")))), 0);
+        assert_eq!(count(&with_files((0..MANY).map(|at| format!("{}b{at}", "a/".repeat(at % 100))))), 0);
     }
 }
