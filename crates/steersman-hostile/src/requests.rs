@@ -1,6 +1,7 @@
 //! Hostile requests by kind of attack. Each is what a user may send who has the ClusterRole `edit` in a namespace.
 
 mod bodies;
+mod parts;
 mod patches;
 mod protobuf;
 mod reads;
@@ -47,6 +48,8 @@ pub const ALL: &[(&str, Maker)] = &[
     ("duplicate items of a keyed list", bodies::duplicate_items),
     ("managed fields", bodies::managed_fields),
     ("valid containers", bodies::containers),
+    ("parts of a Pod", parts::pod),
+    ("parts of another object", parts::other),
     ("apply by many managers", patches::apply),
     ("apply of a long keyed list", patches::apply_keyed),
     ("JSON patch at index 0", patches::json_at_front),
