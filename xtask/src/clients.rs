@@ -45,7 +45,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "envtest", extent: Extent::Short, lane: Lane::Waits, programs: &["go"], layers: &[Layer::V35] },
     Suite {
         name: "controller-manager",
-        extent: Extent::Short,
+        extent: Extent::Whole,
         lane: Lane::Waits,
         programs: &["bash", "go", "python3"],
         layers: &[Layer::V35],

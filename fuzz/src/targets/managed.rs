@@ -11,6 +11,8 @@ use steersman_schema::managed::{self, Kind, OnConflict, OneVersion, Origin, Writ
 use steersman_schema::decode;
 
 const WRITES_MAX: usize = 8;
+/// The beginning of the message about an object that is stored and no longer fits its schema.
+const UNREADABLE: &str = "failed to create typed live object";
 
 pub fn run(data: &[u8]) {
     let Some(mut draw) = Draw::of(data) else { return };
@@ -53,8 +55,12 @@ fn applied(
     if once.pointer("/metadata/managedFields").is_none() {
         return Some(once);
     }
-    let again = managed::on_apply(kind, writer, Some(&once), wish, OnConflict::Force)
-        .unwrap_or_else(|error| panic!("{wish} was applied and is refused now: {error}"));
+    let again = match managed::on_apply(kind, writer, Some(&once), wish, OnConflict::Force) {
+        Ok(again) => again,
+        // An empty key is not stored, and an item of a keyed list without its key cannot be read, as upstream.
+        Err(error) if error.to_string().contains(UNREADABLE) => return None,
+        Err(error) => panic!("{wish} was applied and is refused now: {error}"),
+    };
     let twice = read(kind, &again).unwrap_or_else(|error| panic!("{again}: {error}"));
     assert_eq!(twice, once, "{wish} is applied once more by {:?}", writer.manager);
     Some(once)
