@@ -36,8 +36,12 @@ pub fn run(data: &[u8]) {
 }
 
 /// The value without the differences that protobuf cannot express: an empty list is the same as none, and items of a
-/// list have no kind.
+/// list and the options of an eviction have no kind.
 fn plain(mut value: Value) -> Value {
+    if let Some(options) = value.get_mut("deleteOptions").and_then(Value::as_object_mut) {
+        options.remove("apiVersion");
+        options.remove("kind");
+    }
     if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
         for fields in items.iter_mut().filter_map(Value::as_object_mut) {
             fields.remove("apiVersion");
