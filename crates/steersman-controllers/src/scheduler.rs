@@ -11,9 +11,7 @@ mod cluster;
 pub(crate) mod configuration;
 mod cycle;
 mod hints;
-mod node;
 pub(crate) mod plugins;
-mod pod;
 mod queue;
 mod requests;
 mod state;
@@ -23,8 +21,8 @@ mod tests;
 
 pub use crate::scheduler::configuration::{Configuration, ConfigurationError};
 
+use crate::scheduler::cluster::pod::Owner;
 use crate::scheduler::hints::Event;
-use crate::scheduler::pod::Owner;
 use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::{Effect, State};
 use crate::settings::Parts;

@@ -4,9 +4,12 @@
 //! there), until the informer shows it there or the binding has failed. Follows `pkg/scheduler/backend/cache`,
 //! including the order of nodes: one from each zone in turn.
 
-use crate::scheduler::node::{Node, NodeFacts};
+pub(crate) mod node;
+pub(crate) mod pod;
+
+use crate::scheduler::cluster::node::{Node, NodeFacts};
+use crate::scheduler::cluster::pod::{Identity, Owner, Pending, Placed};
 use crate::scheduler::plugins::volumes::Volumes;
-use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
 use crate::shared::labels::{Labels, Selector};
 use crate::shared::sparse::Sparse;
 use hashbrown::HashMap;

@@ -9,14 +9,14 @@ mod scores;
 pub(crate) use crate::scheduler::cycle::diagnosis::{Diagnosis, Refusal, Rejection, Remedy};
 
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::{Pending, Placed};
 use crate::scheduler::configuration::{Fit, Profile};
-use crate::scheduler::node::Node;
 use crate::scheduler::plugins::affinity::{self, AffinityConflict, AffinityState};
 use crate::scheduler::plugins::filters::Plugin;
 use crate::scheduler::plugins::spread::{self, SpreadConflict, SpreadState};
 use crate::scheduler::plugins::volumes;
 use crate::scheduler::plugins::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
-use crate::scheduler::pod::{Pending, Placed};
 use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use std::borrow::Cow;

@@ -4,11 +4,11 @@
 //! event may help.
 
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::cluster::node::{Node, NodeFacts};
+use crate::scheduler::cluster::pod::{Pending, Placed};
 use crate::scheduler::configuration::SpreadDefaults;
 use crate::scheduler::cycle;
-use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::plugins::filters::{Plugin, PluginSet};
-use crate::scheduler::pod::{Pending, Placed};
 use std::sync::Arc;
 use steersman::ObjectKey;
 

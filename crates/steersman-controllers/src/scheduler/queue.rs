@@ -4,9 +4,9 @@
 //! again after an event that may help ([`hints`](crate::scheduler::hints)), or after five minutes. While no other Pod
 //! waits, its back-off is skipped, unless the last attempt failed because of the server.
 
+use crate::scheduler::cluster::pod::Pending;
 use crate::scheduler::configuration::Backoff;
 use crate::scheduler::plugins::filters::PluginSet;
-use crate::scheduler::pod::Pending;
 use crate::shared::sparse::Sparse;
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;

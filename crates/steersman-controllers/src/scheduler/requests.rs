@@ -1,8 +1,8 @@
 //! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events.
 
+use crate::scheduler::cluster::pod::PREEMPTED;
 use crate::scheduler::configuration::Configuration;
 use crate::scheduler::plugins::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
-use crate::scheduler::pod::PREEMPTED;
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
 use crate::shared::refusal;
 use futures::future::join_all;

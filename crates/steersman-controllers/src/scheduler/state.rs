@@ -6,15 +6,15 @@
 mod answers;
 mod decisions;
 
+use crate::scheduler::cluster::node::NodeFacts;
+use crate::scheduler::cluster::pod::{Pending, Placed};
 use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
 use crate::scheduler::configuration::NAME;
 use crate::scheduler::configuration::{Configuration, Profile};
 use crate::scheduler::cycle::Nominations;
 use crate::scheduler::hints::{self, Event};
-use crate::scheduler::node::NodeFacts;
 use crate::scheduler::plugins::resources::Requests;
 use crate::scheduler::plugins::volumes::VolumePlan;
-use crate::scheduler::pod::{Pending, Placed};
 use crate::scheduler::queue::Queue;
 use crate::shared::labels::{Labels, Selector};
 use hashbrown::HashMap;

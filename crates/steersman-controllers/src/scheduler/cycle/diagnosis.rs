@@ -1,6 +1,6 @@
 //! The reasons why a Pod does not fit nodes, and the message that states them.
 
-use crate::scheduler::node::Node;
+use crate::scheduler::cluster::node::Node;
 use crate::scheduler::plugins::filters::{Plugin, PluginSet};
 use std::borrow::Cow;
 use std::collections::BTreeMap;

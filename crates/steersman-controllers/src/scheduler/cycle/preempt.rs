@@ -3,12 +3,12 @@
 //! Follows the plugin DefaultPreemption and `framework/preemption`: as few and as unimportant Pods as possible,
 //! preferably without violating a PodDisruptionBudget.
 
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::{Pending, Placed, Preempts};
 use crate::scheduler::cluster::{Budget, Cluster};
 use crate::scheduler::configuration::Candidates;
 use crate::scheduler::cycle::{Cycle, Diagnosis, PreFilterState, Refusal, Rejection, Remedy};
-use crate::scheduler::node::Node;
 use crate::scheduler::plugins::filters::Plugin;
-use crate::scheduler::pod::{Pending, Placed, Preempts};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;

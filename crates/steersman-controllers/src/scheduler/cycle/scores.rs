@@ -1,12 +1,12 @@
 //! Scores of nodes: 0 to 100 for each plugin, with the weights of the Pod's profile.
 
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::Placed;
 use crate::scheduler::configuration::{Fit, ShapePoint, Strategy};
 use crate::scheduler::cycle::Cycle;
-use crate::scheduler::node::Node;
 use crate::scheduler::plugins::affinity::AffinityScores;
 use crate::scheduler::plugins::resources::Resource;
 use crate::scheduler::plugins::spread::{self, SpreadScores};
-use crate::scheduler::pod::Placed;
 use crate::shared::labels::Selector;
 use std::sync::Arc;
 

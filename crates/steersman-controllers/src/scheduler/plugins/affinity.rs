@@ -3,8 +3,8 @@
 //! Follows the plugin InterPodAffinity.
 
 use crate::scheduler::cluster::Cluster;
-use crate::scheduler::node::Node;
-use crate::scheduler::pod::{Identity, Pending, Placed, PodAffinities, PodTerm};
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::{Identity, Pending, Placed, PodAffinities, PodTerm};
 use crate::shared::labels::Labels;
 use hashbrown::HashMap;
 

@@ -3,10 +3,10 @@
 //! Follows the plugin PodTopologySpread.
 
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::{Pending, Placed};
 use crate::scheduler::configuration::Spread;
 use crate::scheduler::configuration::SpreadDefaults;
-use crate::scheduler::node::Node;
-use crate::scheduler::pod::{Pending, Placed};
 use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -11,12 +11,12 @@ mod zones;
 pub(crate) use crate::scheduler::plugins::volumes::binding::ClaimVersion;
 pub(crate) use crate::scheduler::plugins::volumes::binding::{Provisioning, Reserved, VolumeBinding, VolumePlan};
 
-use crate::scheduler::node::Node;
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::{ClaimUse, Placed};
 use crate::scheduler::plugins::filters::{Plugin, PluginSet};
 use crate::scheduler::plugins::resources;
 use crate::scheduler::plugins::volumes::binding::{AssumedClaim, AssumedNode};
 use crate::scheduler::plugins::volumes::objects::{Claim, Volume};
-use crate::scheduler::pod::{ClaimUse, Placed};
 use crate::shared::labels::Selector;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};

@@ -1,11 +1,11 @@
 //! Chooses the next Pod, and turns decisions into requests.
 
+use crate::scheduler::cluster::pod::{Pending, Scheduled};
 use crate::scheduler::configuration::SpreadDefaults;
 use crate::scheduler::cycle::preempt::{self, NoPreemption, Nomination, Preemption};
 use crate::scheduler::cycle::{Choice, Cycle, Decision, Diagnosis, PreFilterState};
 use crate::scheduler::hints::Event;
 use crate::scheduler::plugins::filters::{Plugin, PluginSet};
-use crate::scheduler::pod::{Pending, Scheduled};
 use crate::scheduler::queue::Attempt;
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WaitingForVolumes, WasFalse};
 use crate::shared::labels::Selector;

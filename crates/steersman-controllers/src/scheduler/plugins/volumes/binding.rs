@@ -4,7 +4,7 @@
 //! Follows `volumebinding/binder.go`. A write is valid for the version that the decision was based on, and is assumed
 //! to succeed until it fails.
 
-use crate::scheduler::node::Node;
+use crate::scheduler::cluster::node::Node;
 use crate::scheduler::plugins::volumes::objects::{Claim, Volume};
 use crate::scheduler::plugins::volumes::{Class, NodeError, Volumes, missing};
 use crate::shared::labels;

@@ -1,8 +1,8 @@
 //! Limits of the number of CSI volumes of a node.
 
-use crate::scheduler::node::Node;
+use crate::scheduler::cluster::node::Node;
+use crate::scheduler::cluster::pod::Placed;
 use crate::scheduler::plugins::volumes::Volumes;
-use crate::scheduler::pod::Placed;
 use std::collections::BTreeMap;
 use steersman::ObjectKey;
 

@@ -1,6 +1,6 @@
 //! Claims and volumes as the scheduler keeps them.
 
-use crate::scheduler::node::Node;
+use crate::scheduler::cluster::node::Node;
 use crate::scheduler::plugins::resources;
 use crate::scheduler::plugins::volumes::SELECTED_NODE;
 use crate::scheduler::plugins::volumes::binding::{ClaimVersion, Reserved};

@@ -1,6 +1,6 @@
 //! The zones of volumes, according to their labels.
 
-use crate::scheduler::node::Node;
+use crate::scheduler::cluster::node::Node;
 use crate::scheduler::plugins::volumes::objects::Volume;
 use crate::scheduler::plugins::volumes::{ClaimsOfPod, Volumes};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Nodes as the scheduler keeps them, with the resources of their Pods.
 
+use crate::scheduler::cluster::pod::{Identity, Placed};
 use crate::scheduler::plugins::resources::{self, Resources, Totals};
-use crate::scheduler::pod::{Identity, Placed};
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::Labels;
 use crate::shared::tolerations::NodeTaint;
