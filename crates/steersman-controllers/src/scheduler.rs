@@ -2,10 +2,11 @@
 //!
 //! The loop `scheduler` of the table, and started with [`Scheduler::add`]. Behaves as kube-scheduler with the same
 //! [`Configuration`]: the same filters and scores, the same order of Pods, preemption, and messages in conditions and
-//! Events. Not supported: dynamic resource allocation, Pod groups, extenders.
+//! Events. Not supported: dynamic resource allocation, Pod groups.
 //!
 //! `state` is the scheduler without requests, and `cycle` a single decision; both are pure. This file feeds `state`
-//! from informers, and sends its requests (`requests`), for many Pods concurrently.
+//! from informers, and sends its requests (`requests`), for many Pods concurrently. Only the questions to extenders
+//! (`state/extension`) hold up the decisions about other Pods, as they do in kube-scheduler.
 
 mod cluster;
 pub(crate) mod configuration;
@@ -23,7 +24,7 @@ pub use crate::scheduler::configuration::{Configuration, ConfigurationError};
 
 use crate::scheduler::cluster::pod::Owner;
 use crate::scheduler::hints::Event;
-use crate::scheduler::requests::{Answer, Requests};
+use crate::scheduler::requests::{Answer, Extenders, Objects, Requests};
 use crate::scheduler::state::{Effect, State};
 use crate::settings::Parts;
 use crate::shared::labels::Selector;
@@ -114,8 +115,11 @@ impl Scheduler {
     /// gives the times of conditions.
     pub fn add(manager: Manager, client: Client, configuration: Configuration, clock: fn() -> Timestamp) -> Manager {
         let inputs = Inputs::of(manager.informers());
+        let metrics = manager.metrics().clone();
         manager.run_leading("scheduler", move |stop| {
-            let requests = Requests::new(client, &configuration, clock);
+            let objects = Objects::of(inputs.nodes.lister(), inputs.pods.lister());
+            let extenders = Extenders::new(&configuration, objects).observe(&metrics);
+            let requests = Requests::new(client, &configuration, extenders, clock);
             run(inputs, configuration, requests, stop)
         })
     }

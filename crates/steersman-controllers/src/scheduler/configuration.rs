@@ -2,9 +2,11 @@
 //!
 //! Follows `kubescheduler.config.k8s.io/v1`: its defaults, its validation (`pkg/scheduler/apis/config/validation`), and
 //! the way in which lists of plugins are merged with the default ones (`apis/config/v1/default_plugins.go`). A field
-//! that is unknown is refused. Nothing is read from disk here: the caller passes the parsed document.
+//! that is unknown is refused. The caller passes the parsed document; of files, only those with the certificates of
+//! extenders are read here.
 
 mod arguments;
+mod extenders;
 mod field;
 mod fit;
 mod plugins;
@@ -14,6 +16,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use crate::scheduler::configuration::extenders::{Extender, NodeForm, OnFailure, Verb};
 pub use crate::scheduler::configuration::field::ConfigurationError;
 pub(crate) use crate::scheduler::configuration::fit::{Fit, ShapePoint, Strategy};
 #[cfg(test)]
@@ -22,6 +25,7 @@ pub(crate) use crate::scheduler::configuration::profile::{Candidates, NAME, Prof
 pub(crate) use crate::scheduler::configuration::spread::Spread;
 
 use crate::scheduler::configuration::arguments::API_VERSION;
+use crate::scheduler::configuration::extenders::{extenders, ignored_resources};
 use crate::scheduler::configuration::field::{Path, seconds};
 use crate::scheduler::configuration::profile::{ProfileDocument, percent};
 use serde::Deserialize;
@@ -46,11 +50,13 @@ const OF_PROCESS: [&str; 8] = [
     "parallelism",
 ];
 
-/// The configuration of a scheduler: its profiles, and how long Pods wait between attempts.
+/// The configuration of a scheduler: its profiles, its extenders, and how long Pods wait between attempts.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// At least one; names differ.
     profiles: Vec<Arc<Profile>>,
+    /// Those of all profiles, in the order in which they are asked.
+    extenders: Arc<[Arc<Extender>]>,
     backoff: Backoff,
     without_effect: Vec<&'static str>,
 }
@@ -75,11 +81,12 @@ struct Document {
 // === impl Configuration ===
 
 impl Configuration {
-    /// Reads a KubeSchedulerConfiguration of `kubescheduler.config.k8s.io/v1`.
+    /// Reads a KubeSchedulerConfiguration of `kubescheduler.config.k8s.io/v1`, and the files that the `tlsConfig` of its
+    /// extenders names.
     ///
     /// # Errors
-    /// Names the first field that kube-scheduler would refuse, or that this scheduler does not support: extenders,
-    /// plugins that it does not have, and plugins that are on where they decide and off where they prepare for that.
+    /// Names the first field that kube-scheduler would refuse, or that this scheduler does not support: plugins that it
+    /// does not have, and plugins that are on where they decide and off where they prepare for that.
     pub fn read(document: &Value) -> Result<Configuration, ConfigurationError> {
         let root = Path::default();
         let Value::Object(fields) = document else {
@@ -97,13 +104,20 @@ impl Configuration {
         let mut without_effect = OF_PROCESS.to_vec();
         without_effect.retain(|field| fields.remove(*field).is_some());
         let document: Document = root.decode(&Value::Object(fields))?;
-        if document.extenders.is_some_and(|extenders| !extenders.is_empty()) {
-            let why = "extenders are not supported: run a kube-scheduler of your own with --controllers='*,-scheduler'";
-            return Err(root.field("extenders").wrong(why));
-        }
+        let extenders = extenders(&document.extenders.unwrap_or_default(), &root.field("extenders"))?;
         let percent = percent(document.percentage_of_nodes_to_score, &root)?;
+        let mut profiles = profiles(&document.profiles.unwrap_or_default(), percent.unwrap_or_default(), &root)?;
+        let ignored = ignored_resources(&extenders);
+        for profile in &mut profiles {
+            profile.extenders = Arc::clone(&extenders);
+            // As in kube-scheduler, these take the place of the resources in the plugin's settings.
+            if !ignored.is_empty() {
+                profile.fit.ignored.clone_from(&ignored);
+            }
+        }
         Ok(Configuration {
-            profiles: profiles(&document.profiles.unwrap_or_default(), percent.unwrap_or_default(), &root)?,
+            profiles: profiles.into_iter().map(Arc::new).collect(),
+            extenders,
             backoff: Backoff::read(document.pod_initial_backoff_seconds, document.pod_max_backoff_seconds, &root)?,
             without_effect,
         })
@@ -124,6 +138,11 @@ impl Configuration {
         self.profiles.iter().find(|profile| &*profile.name == name)
     }
 
+    /// The extenders of all profiles, in the order in which they are asked.
+    pub(crate) fn extenders(&self) -> &[Arc<Extender>] {
+        &self.extenders
+    }
+
     pub(crate) fn backoff(&self) -> Backoff {
         self.backoff
     }
@@ -133,18 +152,19 @@ impl Default for Configuration {
     fn default() -> Configuration {
         Configuration {
             profiles: vec![Arc::new(Profile::new(NAME))],
+            extenders: Arc::default(),
             backoff: Backoff::default(),
             without_effect: Vec::new(),
         }
     }
 }
 
-fn profiles(documents: &[Value], percent: usize, root: &Path) -> Result<Vec<Arc<Profile>>, ConfigurationError> {
+fn profiles(documents: &[Value], percent: usize, root: &Path) -> Result<Vec<Profile>, ConfigurationError> {
     if documents.is_empty() {
-        return Ok(vec![Arc::new(Profile { feasible_percent: percent, ..Profile::new(NAME) })]);
+        return Ok(vec![Profile { feasible_percent: percent, ..Profile::new(NAME) }]);
     }
     let path = root.field("profiles");
-    let mut profiles: Vec<Arc<Profile>> = Vec::new();
+    let mut profiles: Vec<Profile> = Vec::new();
     for (at, document) in documents.iter().enumerate() {
         let path = path.index(at);
         let document: ProfileDocument = path.decode(document)?;
@@ -155,7 +175,7 @@ fn profiles(documents: &[Value], percent: usize, root: &Path) -> Result<Vec<Arc<
             let why = format!("{:?} is the name of profiles[{other}] already", profile.name);
             return Err(path.field("schedulerName").wrong(why));
         }
-        profiles.push(Arc::new(profile));
+        profiles.push(profile);
     }
     Ok(profiles)
 }

@@ -232,37 +232,56 @@ impl<'a> Cycle<'a> {
         })
     }
 
-    /// Chooses a node. `start` is the index of the node to begin with; it moves on, so that all nodes get their turn.
-    /// `default_selector` selects the Pods of the same owner for the default spreading, and `choose` picks one of
-    /// several equally good nodes.
-    pub(crate) fn decide(
+    /// The node on which room was made for the Pod, if it is feasible.
+    pub(crate) fn find_nominated(&self, around: &PreFilterState, diagnosis: &mut Diagnosis) -> Option<&'a Node> {
+        let node = self.cluster.node(self.pending.nominated.as_deref()?)?;
+        match self.allows(around, node) {
+            Ok(()) => return Some(node),
+            Err(Refusal::Rejected(rejection)) => diagnosis.add(node, rejection),
+            Err(Refusal::Failed(_)) => {}
+        }
+        None
+    }
+
+    /// Which of these nodes are feasible by now, after time has passed since they were.
+    ///
+    /// # Errors
+    /// The failure of a filter.
+    pub(crate) fn still_feasible(
         &self,
         around: &PreFilterState,
-        start: &mut usize,
-        default_selector: &Arc<Selector>,
-        choose: impl FnOnce(usize) -> usize,
-    ) -> Decision {
-        let n_nodes = self.cluster.n_nodes();
-        let mut diagnosis = Diagnosis { n_nodes, ..Diagnosis::default() };
-        let mut feasible: Vec<&Node> = Vec::new();
-        if let Some(node) = self.pending.nominated.as_deref().and_then(|name| self.cluster.node(name)) {
+        names: &[Arc<str>],
+        diagnosis: &mut Diagnosis,
+    ) -> Result<Vec<&'a Node>, String> {
+        let mut feasible = Vec::new();
+        for node in names.iter().filter_map(|name| self.cluster.node(name)) {
             match self.allows(around, node) {
                 Ok(()) => feasible.push(node),
                 Err(Refusal::Rejected(rejection)) => diagnosis.add(node, rejection),
-                Err(Refusal::Failed(_)) => {}
+                Err(Refusal::Failed(why)) => return Err(why),
             }
         }
-        if feasible.is_empty() {
-            match self.find_feasible(around, start, &mut diagnosis) {
-                Ok(found) => feasible = found,
-                Err(why) => return Decision::Failed(why),
-            }
-        }
-        let node = match feasible.as_slice() {
+        Ok(feasible)
+    }
+
+    /// Chooses one of the feasible nodes. `default_selector` selects the Pods of the same owner for the default
+    /// spreading, `added` are the scores that extenders give, and `choose` picks one of several equally good nodes.
+    pub(crate) fn choose(
+        &self,
+        feasible: &[&Node],
+        default_selector: &Arc<Selector>,
+        added: &HashMap<Arc<str>, i64>,
+        mut diagnosis: Diagnosis,
+        choose: impl FnOnce(usize) -> usize,
+    ) -> Decision {
+        let node = match feasible {
             [] => return Decision::Unschedulable(diagnosis),
             [node] => *node,
             _ => {
-                let scores = self.score(&feasible, default_selector);
+                let mut scores = self.score(feasible, default_selector);
+                for (node, score) in feasible.iter().zip(&mut scores) {
+                    *score = score.saturating_add(added.get(&node.name).copied().unwrap_or_default());
+                }
                 let most = scores.iter().copied().max().unwrap_or_default();
                 let best: Vec<&Node> =
                     feasible.iter().zip(&scores).filter(|(_, score)| **score == most).map(|(node, _)| *node).collect();
@@ -280,7 +299,11 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    fn find_feasible(
+    /// Searches the nodes. `start` is the index of the node to begin with; it moves on, so that all nodes get their turn.
+    ///
+    /// # Errors
+    /// The failure of a filter.
+    pub(crate) fn find_feasible(
         &self,
         around: &PreFilterState,
         start: &mut usize,
@@ -310,8 +333,10 @@ impl<'a> Cycle<'a> {
         }
         let n_nodes = cluster.n_nodes();
         let profile = &self.pending.profile;
-        // Without scores the first node is as good as any other.
-        let wanted = if profile.weights.is_none() { 1 } else { n_feasible_wanted(n_nodes, profile.feasible_percent) };
+        let wanted = match profile.takes_first_node() {
+            true => 1,
+            false => n_feasible_wanted(n_nodes, profile.feasible_percent),
+        };
         let mut n_tried = 0;
         while n_tried < n_nodes && feasible.len() < wanted {
             if let Some(node) = cluster.node_at((*start + n_tried) % n_nodes) {

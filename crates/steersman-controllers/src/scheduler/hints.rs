@@ -46,6 +46,10 @@ impl Event<'_> {
     /// Whether this event can help Pods that these plugins rejected: a quick check before [`Event::helps`].
     pub(crate) fn concerns(&self, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
+        // What an extender depends on is not known.
+        if plugins.contains(Plugin::Extender) {
+            return true;
+        }
         match self {
             Event::Capacity
             | Event::Claim(_)
@@ -69,6 +73,9 @@ impl Event<'_> {
     /// Whether a Pod that these plugins rejected may find a node now.
     pub(crate) fn helps(&self, cluster: &Cluster, pending: &Pending, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
+        if plugins.contains(Plugin::Extender) {
+            return true;
+        }
         match self {
             Event::Capacity | Event::Driver => any(&[Plugin::VolumeBinding]),
             Event::Claim(key) => {
@@ -114,6 +121,9 @@ impl Event<'_> {
 pub(crate) fn helps_itself(old: &Pending, new: &Pending, plugins: PluginSet) -> bool {
     let has_other_labels = !Arc::ptr_eq(&old.pod.identity, &new.pod.identity);
     let has_tolerations = old.tolerations.len() != new.tolerations.len();
+    if plugins.contains(Plugin::Extender) {
+        return has_other_labels || has_tolerations || is_scaled_down(&old.pod, &new.pod);
+    }
     (has_other_labels && (plugins.contains(Plugin::PodTopologySpread) || plugins.contains(Plugin::InterPodAffinity)))
         || (has_tolerations
             && (plugins.contains(Plugin::TaintToleration)

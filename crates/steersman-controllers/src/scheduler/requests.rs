@@ -1,9 +1,14 @@
-//! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events.
+//! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events; and those to extenders.
+
+mod extenders;
+mod wire;
+
+pub(crate) use crate::scheduler::requests::extenders::{Extenders, Objects};
 
 use crate::scheduler::cluster::pod::PREEMPTED;
-use crate::scheduler::configuration::Configuration;
+use crate::scheduler::configuration::{Configuration, Extender};
 use crate::scheduler::plugins::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
-use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
+use crate::scheduler::state::{Agreed, Effect, PodRef, Reason, Report, State, WasFalse};
 use crate::shared::refusal;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -30,6 +35,7 @@ pub(crate) struct Requests {
     client: Client,
     /// By the name of the profile that reports.
     events: Arc<BTreeMap<Arc<str>, EventRecorder>>,
+    extenders: Arc<Extenders>,
     clock: fn() -> Timestamp,
 }
 
@@ -37,6 +43,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Bound(PodRef, Result<(), String>),
+    Extended(PodRef, Result<Agreed, String>),
     Finished(PodRef),
     Nothing,
     /// The deleted Pods, and the failure if not all could be deleted.
@@ -49,6 +56,7 @@ impl Answer {
     pub(crate) fn tell(self, state: &mut State, now: Instant) {
         match self {
             Answer::Bound(pod, answer) => state.bound(&pod, answer, now),
+            Answer::Extended(pod, answer) => state.extended(&pod, answer, now),
             Answer::Finished(pod) => state.finished(&pod, now),
             Answer::Nothing => {}
             Answer::Preempted(pod, deleted, answer) => state.preempted(&pod, &deleted, answer, now),
@@ -60,10 +68,15 @@ impl Answer {
 // === impl Requests ===
 
 impl Requests {
-    pub(crate) fn new(client: Client, configuration: &Configuration, clock: fn() -> Timestamp) -> Requests {
+    pub(crate) fn new(
+        client: Client,
+        configuration: &Configuration,
+        extenders: Extenders,
+        clock: fn() -> Timestamp,
+    ) -> Requests {
         let recorder = |name: &str| (Arc::from(name), EventRecorder::with_series(client.clone(), name));
         let events = Arc::new(configuration.profile_names().map(recorder).collect());
-        Requests { client, events, clock }
+        Requests { client, events, extenders: Arc::new(extenders), clock }
     }
 
     /// The current time in the format of conditions.
@@ -78,13 +91,17 @@ impl Requests {
 
     pub(crate) async fn send(&self, effect: Effect) -> Answer {
         match effect {
-            Effect::Bind { pod, node, scheduler } => {
-                let answer = self.bind(&pod, &node, &scheduler).await;
+            Effect::Bind { pod, node, scheduler, binder } => {
+                let answer = self.bind(&pod, &node, &scheduler, binder.as_deref()).await;
                 Answer::Bound(pod, answer)
             }
             Effect::BindVolumes { pod, node, plan } => {
                 let answer = self.bind_volumes(&pod, &node, &plan).await;
                 Answer::VolumesWritten(pod, answer)
+            }
+            Effect::Extend(question) => {
+                let pod = question.pod.clone();
+                Answer::Extended(pod, self.extenders.ask(question).await)
             }
             Effect::Preempt { pod, node, victims, denominated, scheduler } => {
                 for other in &denominated {
@@ -119,7 +136,23 @@ impl Requests {
         }
     }
 
-    async fn bind(&self, pod: &PodRef, node: &str, scheduler: &str) -> Result<(), String> {
+    /// Binds a Pod, or has the extender bind it that does so in place of the scheduler.
+    async fn bind(&self, pod: &PodRef, node: &str, scheduler: &str, binder: Option<&Extender>) -> Result<(), String> {
+        let is_bound = match binder {
+            Some(extender) => self.extenders.bind(extender, pod, node).await?,
+            None => false,
+        };
+        if !is_bound {
+            let written = self.write_binding(pod, node).await;
+            written.map_err(|error| format!("running Bind plugin \"DefaultBinder\": {}", refusal::message(&error)))?;
+        }
+        let note = format!("Successfully assigned {} to {node}", pod.key);
+        let event = NewEvent::new(reference(pod), EventType::Normal, "Scheduled", &note);
+        self.record(scheduler, event.action("Binding".to_owned()));
+        Ok(())
+    }
+
+    async fn write_binding(&self, pod: &PodRef, node: &str) -> Result<(), kube::Error> {
         let (key, name) = (&pod.key, pod.key.name());
         let binding = json!({
             "apiVersion": "v1",
@@ -127,12 +160,7 @@ impl Requests {
             "metadata": {"name": name, "namespace": key.namespace(), "uid": pod.uid},
             "target": {"kind": "Node", "name": node},
         });
-        let answer: Result<Value, kube::Error> =
-            self.pods(key).create_subresource("binding", name, &PostParams::default(), &binding).await;
-        answer.map_err(|error| refusal::message(&error))?;
-        let note = format!("Successfully assigned {key} to {node}");
-        let event = NewEvent::new(reference(pod), EventType::Normal, "Scheduled", &note);
-        self.record(scheduler, event.action("Binding".to_owned()));
+        let _: Value = self.pods(key).create_subresource("binding", name, &PostParams::default(), &binding).await?;
         Ok(())
     }
 

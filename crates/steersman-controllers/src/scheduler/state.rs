@@ -5,17 +5,22 @@
 
 mod answers;
 mod decisions;
+mod extension;
+
+pub(crate) use crate::scheduler::state::extension::{About, Agreed, Allowed, OnNode, Question};
 
 use crate::scheduler::cluster::node::NodeFacts;
 use crate::scheduler::cluster::pod::{Pending, Placed};
 use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
 use crate::scheduler::configuration::NAME;
-use crate::scheduler::configuration::{Configuration, Profile};
+use crate::scheduler::configuration::{Configuration, Extender, Profile};
 use crate::scheduler::cycle::Nominations;
 use crate::scheduler::hints::{self, Event};
+use crate::scheduler::plugins::filters::Plugin;
 use crate::scheduler::plugins::resources::Requests;
 use crate::scheduler::plugins::volumes::VolumePlan;
 use crate::scheduler::queue::Queue;
+use crate::scheduler::state::extension::Extending;
 use crate::shared::labels::{Labels, Selector};
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -46,12 +51,14 @@ pub(crate) struct PodRef {
 ///
 /// Two requests about one Pod may be in flight at the same time: the reason why it has no node is reported during a
 /// preemption. A Pod is not tried again before all requests about it have been answered.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Effect {
-    /// The outcome goes to [`State::bound`].
-    Bind { pod: PodRef, node: Arc<str>, scheduler: Arc<str> },
+    /// The outcome goes to [`State::bound`]. `binder` binds the Pod in place of the scheduler.
+    Bind { pod: PodRef, node: Arc<str>, scheduler: Arc<str>, binder: Option<Arc<Extender>> },
     /// The outcome goes to [`State::volumes_written`].
     BindVolumes { pod: PodRef, node: Arc<str>, plan: VolumePlan },
+    /// The outcome goes to [`State::extended`].
+    Extend(Question),
     /// The outcome goes to [`State::preempted`].
     Preempt { pod: PodRef, node: Arc<str>, victims: Vec<PodRef>, denominated: Vec<PodRef>, scheduler: Arc<str> },
     /// The outcome goes to [`State::finished`].
@@ -88,6 +95,8 @@ pub(crate) struct State {
     effects: VecDeque<Effect>,
     /// Assumed Pods that wait for their claims to be bound.
     volumes: HashMap<ObjectKey, WaitingForVolumes>,
+    /// The decision that waits for the answer of extenders. No other begins meanwhile.
+    extending: Option<Extending>,
     /// The index of the node where the next search begins.
     start: usize,
     random: StdRng,
@@ -98,6 +107,7 @@ struct WaitingForVolumes {
     pod: PodRef,
     node: Arc<str>,
     scheduler: Arc<str>,
+    binder: Option<Arc<Extender>>,
     plan: VolumePlan,
     deadline: Instant,
     is_written: bool,
@@ -130,6 +140,7 @@ impl State {
             nominations: Nominations::new(),
             effects: VecDeque::new(),
             volumes: HashMap::new(),
+            extending: None,
             start: 0,
             random: StdRng::seed_from_u64(seed),
         }
@@ -230,6 +241,9 @@ impl State {
                 self.queue.update(Arc::clone(&pending));
                 let node = self.queue.get(key).and_then(|entry| entry.nominated.clone());
                 self.set_nominated(&pending.pod, node.as_ref());
+                if let Some(extending) = self.extending.as_mut().filter(|extending| *extending.pod.uid == *uid) {
+                    extending.has_missed_event |= hints::helps_itself(&old, &pending, Plugin::Extender.into());
+                }
                 if (old.is_gated && !pending.is_gated) || hints::helps_itself(&old, &pending, plugins) {
                     self.queue.activate(key, now);
                 }
@@ -324,6 +338,9 @@ impl State {
 
     /// Wakes the Pods that an event may help.
     fn notify(&mut self, event: &Event<'_>, now: Instant) {
+        if let Some(extending) = &mut self.extending {
+            extending.has_missed_event = true;
+        }
         if !self.queue.has_unschedulable() {
             return;
         }

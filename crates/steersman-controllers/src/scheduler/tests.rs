@@ -1,5 +1,6 @@
 //! Tests of the scheduler without its requests.
 
+mod extenders;
 mod filters;
 mod preemption;
 mod profiles;
@@ -11,6 +12,7 @@ mod volumes;
 mod work;
 
 use crate::scheduler::Configuration;
+use crate::scheduler::requests::{Extenders, Objects};
 use crate::scheduler::state::{Effect, PodRef, Report, State};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -22,6 +24,19 @@ use tokio::time::Instant;
 struct TestCluster {
     state: State,
     now: Instant,
+}
+
+/// A configuration with these fields.
+fn configuration(over: Value) -> Configuration {
+    let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
+    merge(&mut document, over);
+    Configuration::read(&document).unwrap()
+}
+
+/// For requests of the default configuration.
+fn without_extenders() -> Extenders {
+    let objects = Objects { node: Box::new(|_| None), pod: Box::new(|_| None) };
+    Extenders::new(&Configuration::default(), objects)
 }
 
 /// Merges an object into another.
@@ -112,7 +127,7 @@ impl TestCluster {
                 Effect::Bind { pod, node, .. } => bound.push((pod.key.name().to_owned(), node.to_string())),
                 Effect::Report(Report { pod, .. }) => self.done(&pod),
                 Effect::Preempt { pod, victims, .. } => self.state.preempted(&pod, &victims, Ok(()), self.now),
-                Effect::BindVolumes { .. } | Effect::Skip { .. } => {}
+                Effect::BindVolumes { .. } | Effect::Extend(_) | Effect::Skip { .. } => {}
             }
         }
         bound
@@ -141,7 +156,7 @@ impl TestCluster {
             match effect {
                 Effect::Report(report) => message = Some(report.message),
                 Effect::Bind { pod, node, .. } => panic!("{} got {node}", pod.key),
-                Effect::BindVolumes { .. } | Effect::Preempt { .. } | Effect::Skip { .. } => {}
+                Effect::BindVolumes { .. } | Effect::Extend(_) | Effect::Preempt { .. } | Effect::Skip { .. } => {}
             }
         }
         message.unwrap_or_else(|| panic!("nothing was said"))

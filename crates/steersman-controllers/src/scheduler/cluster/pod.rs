@@ -1,7 +1,7 @@
 //! Pods as the scheduler keeps them: [`Placed`], which is small and kept for every Pod, and [`Pending`], which adds the
 //! Pod's constraints and is dropped with the binding.
 
-use crate::scheduler::configuration::{Profile, Spread};
+use crate::scheduler::configuration::{Extender, Profile, Spread};
 use crate::scheduler::plugins::resources::Requests;
 use crate::scheduler::plugins::taints::Tolerations;
 use crate::shared::host_port::HostPort;
@@ -64,6 +64,8 @@ pub(crate) struct Pending {
     pub(crate) owner: Option<Owner>,
     /// The condition `PodScheduled`, which is written only when it changes.
     pub(crate) scheduled: Option<Scheduled>,
+    /// The extenders that the Pod interests, in the order in which they are asked.
+    pub(crate) extenders: Vec<Arc<Extender>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -242,6 +244,10 @@ impl Pending {
                 message: condition.message.clone().unwrap_or_default(),
                 generation: condition.observed_generation,
             }),
+            extenders: match &*profile.extenders {
+                [] => Vec::new(),
+                all => all.iter().filter(|extender| extender.is_interested_in(spec)).cloned().collect(),
+            },
             profile: Arc::clone(profile),
             pod: placed,
         }
@@ -256,6 +262,23 @@ impl Pending {
     pub(crate) fn with_spread(&self, defaults: &[Spread], selector: &Selector) -> Pending {
         let of = |spread: &Spread| Spread { selector: selector.clone(), ..spread.clone() };
         Pending { spread: defaults.iter().map(of).collect(), ..self.clone() }
+    }
+
+    /// Whether an extender is to be asked about feasible nodes, of which there are this many.
+    pub(crate) fn asks_about_nodes(&self, n_nodes: usize) -> bool {
+        let asks =
+            |extender: &Arc<Extender>| extender.filter.is_some() || (1 < n_nodes && extender.prioritize.is_some());
+        0 < n_nodes && self.extenders.iter().any(asks)
+    }
+
+    /// Whether an extender is to be asked before Pods are preempted.
+    pub(crate) fn asks_about_victims(&self) -> bool {
+        self.extenders.iter().any(|extender| extender.preempt.is_some())
+    }
+
+    /// The extender that binds the Pod in place of the scheduler.
+    pub(crate) fn binder(&self) -> Option<&Arc<Extender>> {
+        self.extenders.iter().find(|extender| extender.bind.is_some())
     }
 
     /// Whether a node matches the Pod's own requirements and those of its profile.

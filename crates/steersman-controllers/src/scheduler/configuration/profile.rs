@@ -1,6 +1,7 @@
 //! A profile: the plugins that decide on the Pods of one `schedulerName`, and their settings.
 
 use crate::scheduler::configuration::arguments;
+use crate::scheduler::configuration::extenders::Extender;
 use crate::scheduler::configuration::field::{ConfigurationError, Path};
 use crate::scheduler::configuration::fit::Fit;
 use crate::scheduler::configuration::plugins::{InEffect, Plugins, Weights};
@@ -44,6 +45,8 @@ pub(crate) struct Profile {
     pub(crate) pod_affinity: PodAffinityWeights,
     pub(crate) spread: SpreadDefaults,
     pub(crate) volumes_max: Duration,
+    /// Those of the configuration, in the order in which they are asked.
+    pub(crate) extenders: Arc<[Arc<Extender>]>,
 }
 
 /// The affinity to nodes that all Pods of a profile have besides their own.
@@ -99,6 +102,12 @@ struct PluginConfig {
 // === impl Profile ===
 
 impl Profile {
+    /// Whether the first feasible node is as good as any other.
+    pub(crate) fn takes_first_node(&self) -> bool {
+        let decides = |extender: &Arc<Extender>| extender.filter.is_some() || extender.prioritize.is_some();
+        self.weights.is_none() && !self.extenders.iter().any(decides)
+    }
+
     /// The default profile under a name.
     pub(crate) fn new(name: &str) -> Profile {
         let InEffect { filters, weights, honors_gates, preempts: _, deallocates } = Plugins::default().in_effect();
@@ -116,6 +125,7 @@ impl Profile {
             pod_affinity: PodAffinityWeights { required: 1, ignores_others: false },
             spread: SpreadDefaults::System,
             volumes_max: VOLUMES_MAX,
+            extenders: Arc::default(),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Documents that are read, and sentences about those that are not.
 
 use crate::scheduler::Configuration;
+use crate::scheduler::configuration::{NodeForm, OnFailure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -75,10 +78,6 @@ fn refusals_name_the_field_and_the_value() {
     refused(
         json!({"profiles": [{"schedulerName": "one"}, {"schedulerName": "one"}]}),
         "profiles[1].schedulerName: \"one\" is the name of profiles[0] already",
-    );
-    refused(
-        json!({"extenders": [{"urlPrefix": "http://127.0.0.1"}]}),
-        "extenders: extenders are not supported: run a kube-scheduler of your own with --controllers='*,-scheduler'",
     );
 }
 
@@ -201,6 +200,128 @@ fn refusals_about_settings_name_the_range() {
     );
 }
 
+/// The refusal of an extender with these fields, without the path of its entry.
+#[track_caller]
+fn refused_extender(fields: Value, want: &str) {
+    let mut extender = json!({"urlPrefix": "http://127.0.0.1:80/scheduler"});
+    extender.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    refused(json!({"extenders": [extender]}), &format!("extenders[0].{want}"));
+}
+
+#[test]
+fn extenders_have_the_defaults_of_kube_scheduler_and_ignorable_ones_come_last() {
+    let all = json!({
+        "urlPrefix": "https://gpu.example.com:12346/scheduler/", "filterVerb": "filter", "prioritizeVerb": "score",
+        "preemptVerb": "preempt", "bindVerb": "bind", "weight": 5, "enableHTTPS": true, "httpTimeout": "1m30s",
+        "tlsConfig": {"insecure": true, "serverName": "gpu"}, "nodeCacheCapable": true, "ignorable": true,
+        "managedResources": [{"name": "example.com/gpu", "ignoredByScheduler": true}, {"name": "example.com/fpga"}],
+    });
+    let fields = json!({"extenders": [all, {"urlPrefix": "http://[::1]:80"}], "profiles": [{"pluginConfig": [
+        {"name": "NodeResourcesFit", "args": {"ignoredResources": ["example.com/other"]}}]}]});
+    let configuration = Configuration::read(&document(fields)).unwrap();
+    let [plain, all] = configuration.extenders() else { panic!("{configuration:?}") };
+    assert_eq!((plain.at, plain.url.as_str(), plain.timeout.as_secs()), (0, "http://[::1]:80", 5));
+    assert_eq!((plain.nodes, plain.on_failure), (NodeForm::Objects, OnFailure::FailThePod));
+    assert!(plain.filter.is_none() && plain.prioritize.is_none() && plain.preempt.is_none() && plain.bind.is_none());
+    assert_eq!((all.at, all.weight, all.timeout.as_secs()), (1, 5, 90));
+    assert_eq!((all.nodes, all.on_failure), (NodeForm::Names, OnFailure::GoOnWithout));
+    let filter = all.filter.as_ref().map(|verb| (verb.name.clone(), verb.url.to_string()));
+    assert_eq!(filter, Some(("filter".to_owned(), "https://gpu.example.com:12346/scheduler/filter".to_owned())));
+    // These resources take the place of those in the settings of the plugin.
+    let profile = configuration.profile("default-scheduler").unwrap();
+    assert_eq!(profile.fit.ignored, ["example.com/gpu"]);
+    assert_eq!(profile.extenders.len(), 2);
+    let nothing = json!({"urlPrefix": "http://a", "filterVerb": null, "weight": null, "tlsConfig": null, "httpTimeout": null,
+        "managedResources": null, "ignorable": null});
+    Configuration::read(&document(json!({"extenders": [nothing]}))).unwrap();
+    Configuration::read(&document(json!({"extenders": null}))).unwrap();
+}
+
+#[test]
+fn refusals_about_extenders_name_the_entry() {
+    for (url, why) in [
+        ("", "it is no URL"),
+        ("gpu:80", "it must begin with http:// or https:// and a host"),
+        ("ftp://gpu", "it must begin with http:// or https:// and a host"),
+        ("http://me:secret@gpu", "a user is not supported"),
+        ("http://gpu/a?b", "verbs are appended to it, so that it can have no query and no fragment"),
+    ] {
+        refused_extender(json!({"urlPrefix": url}), &format!("urlPrefix: {url:?} is not possible: {why}"));
+    }
+    refused_extender(
+        json!({"filterVerb": "a b"}),
+        "filterVerb: \"a b\" is not possible: it cannot be the end of a URL",
+    );
+    for weight in [json!({}), json!({"weight": -1})] {
+        let value = weight["weight"].as_i64().unwrap_or_default();
+        let mut fields = json!({"prioritizeVerb": "score"});
+        fields.as_object_mut().unwrap().extend(weight.as_object().unwrap().clone());
+        let want = format!("weight: {value} is not greater than 0, which an extender with a prioritizeVerb needs");
+        refused_extender(fields, &want);
+    }
+    refused_extender(json!({"httpTimeout": "5"}), "httpTimeout: time: missing unit in duration \"5\"");
+    refused_extender(json!({"httpTimeout": "-5s"}), "httpTimeout: \"-5s\" is negative");
+    for resource in ["cpu", "kubernetes.io/gpu", "requests.example.com/gpu"] {
+        let want = format!("managedResources[0].name: {resource:?} is no extended resource, such as example.com/gpu");
+        refused_extender(json!({"managedResources": [{"name": resource}]}), &want);
+    }
+    refused_extender(
+        json!({"managedResources": [{"ignoredByScheduler": true}]}),
+        "managedResources[0].name: \"\" is not possible: name part must be non-empty",
+    );
+    let gpu = json!({"urlPrefix": "http://gpu", "managedResources": [{"name": "example.com/gpu"}]});
+    refused(
+        json!({"extenders": [gpu, gpu]}),
+        "extenders[1].managedResources[0].name: \"example.com/gpu\" is managed by extenders[0] already",
+    );
+    let binds = json!({"urlPrefix": "http://gpu", "bindVerb": "bind"});
+    refused(json!({"extenders": [binds, binds]}), "extenders: 2 extenders have a bindVerb: only one can bind Pods");
+    let mistyped = document(json!({"extenders": [{"urlPrefix": "http://gpu", "filterVerbs": "a"}]}));
+    let mistyped = Configuration::read(&mistyped).unwrap_err().to_string();
+    assert!(mistyped.starts_with("extenders[0]: unknown field `filterVerbs`"), "{mistyped}");
+}
+
+#[test]
+fn refusals_about_certificates_name_the_field_or_the_file() {
+    let directory = std::env::temp_dir();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["scheduler".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let [certificate, own_key] = [certificate.pem(), key.serialize_pem()].map(|pem| STANDARD.encode(pem));
+    let other_key = STANDARD.encode(rcgen::KeyPair::generate().unwrap().serialize_pem());
+    let tls = |tls: &Value| json!({"tlsConfig": tls});
+    let own = json!({"caData": certificate, "certData": certificate, "keyData": own_key, "keyFile": "/absent"});
+    let fields = json!({"extenders": [{"urlPrefix": "https://gpu", "tlsConfig": own}]});
+    Configuration::read(&document(fields)).unwrap();
+    refused_extender(
+        tls(&json!({"insecure": true, "caData": certificate})),
+        "tlsConfig.insecure: it cannot be true with a CA, which would have nothing to check",
+    );
+    refused_extender(
+        tls(&json!({"caData": STANDARD.encode("none")})),
+        "tlsConfig.caData: there is no certificate in PEM",
+    );
+    refused_extender(
+        tls(&json!({"certData": certificate})),
+        "tlsConfig.certData: a certificate needs its key: keyData or keyFile",
+    );
+    refused_extender(
+        tls(&json!({"keyData": own_key})),
+        "tlsConfig.keyData: a key needs its certificate: certData or certFile",
+    );
+    let said = |fields: Value| {
+        let fields = json!({"extenders": [{"urlPrefix": "https://gpu", "tlsConfig": fields}]});
+        Configuration::read(&document(fields)).unwrap_err().to_string()
+    };
+    let absent = directory.join("absent").join("ca.crt");
+    let want = format!("extenders[0].tlsConfig.caFile: cannot read {}: ", absent.display());
+    let absent = said(json!({"caFile": absent}));
+    assert!(absent.starts_with(&want), "{absent}");
+    let encoded = said(json!({"caData": "-----BEGIN"}));
+    assert!(encoded.starts_with("extenders[0].tlsConfig.caData: it is not in base64: "), "{encoded}");
+    let pair = said(json!({"certData": certificate, "keyData": other_key}));
+    assert!(pair.starts_with("extenders[0].tlsConfig: no connection can be made with it: "), "{pair}");
+}
+
 #[test]
 fn absent_and_null_are_the_same() {
     let profile = json!({
@@ -229,6 +350,13 @@ proptest! {
     fn any_document_is_read_or_refused(plugin in "[A-Z][a-zA-Z]{0,20}|NodeResourcesFit|PodTopologySpread|NodeAffinity", args in any_json(), plugins in any_json()) {
         let profile = json!({"plugins": plugins, "pluginConfig": [{"name": plugin, "args": args}]});
         drop(Configuration::read(&document(json!({"profiles": [profile]}))));
+    }
+
+    #[test]
+    fn any_extender_is_read_or_refused(url in "https?://[a-z.:@/?#\\[\\]]{0,20}|.{0,20}", verb in ".{0,10}", timeout in "[-0-9.smh]{0,6}", resource in ".{0,10}") {
+        let extender = json!({"urlPrefix": url, "filterVerb": verb, "httpTimeout": timeout, "managedResources": [{"name": resource}]});
+        drop(Configuration::read(&document(json!({"extenders": [extender]}))));
+        drop(Configuration::read(&document(json!({"extenders": [{"urlPrefix": url, "bindVerb": verb}]}))));
     }
 }
 

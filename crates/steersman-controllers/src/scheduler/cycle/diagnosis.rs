@@ -70,6 +70,12 @@ impl Diagnosis {
         self.rejections.insert(Arc::clone(&node.name), rejection);
     }
 
+    /// Records what an extender says about a node.
+    pub(crate) fn add_of_extender(&mut self, node: &Arc<str>, remedy: Remedy, reason: String) {
+        let rejection = Rejection { plugin: Plugin::Extender, remedy, reasons: vec![reason.into()] };
+        self.rejections.insert(Arc::clone(node), rejection);
+    }
+
     /// The message of the condition and the Event: the number of nodes for each reason.
     pub(crate) fn message(&self) -> String {
         let mut message = format!("0/{} nodes are available:", self.n_nodes);

@@ -30,6 +30,15 @@ pub(crate) struct NoPreemption {
     /// The part of the Pod's condition that reports it; `None` if the profile preempts no Pods at all.
     pub(crate) message: Option<String>,
     pub(crate) nomination: Nomination,
+    pub(crate) cause: Cause,
+}
+
+/// The kind of reason why no Pods are preempted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Cause {
+    /// The preemption itself failed.
+    Failure,
+    Rejection,
 }
 
 /// The treatment of an earlier nomination.
@@ -39,22 +48,27 @@ pub(crate) enum Nomination {
     Keep,
 }
 
-struct Candidate {
-    node: Arc<str>,
-    victims: Vec<Arc<Placed>>,
-    n_violations: usize,
+/// A node from which Pods could be deleted to make room for another.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) node: Arc<str>,
+    /// The most important first.
+    pub(crate) victims: Vec<Arc<Placed>>,
+    /// The number of victims whose deletion violates a PodDisruptionBudget.
+    pub(crate) n_violations: i64,
 }
 
-/// Chooses the Pods to delete for a Pod that found no node. `offset` is the index of the node to begin with.
+/// Finds the nodes on which Pods could be deleted for a Pod that found no node; at least one. `offset` is the index of
+/// the node to begin with.
 ///
 /// # Errors
 /// Why no Pods are preempted.
-pub(crate) fn preempt(
+pub(crate) fn candidates(
     cycle: &Cycle<'_>,
     around: &PreFilterState,
     diagnosis: &Diagnosis,
     offset: impl FnOnce(usize) -> usize,
-) -> Result<Preemption, NoPreemption> {
+) -> Result<Vec<Candidate>, NoPreemption> {
     let candidates_wanted = ensure_eligible(cycle.cluster, cycle.pending, diagnosis)?;
     let is_potential = |(_, rejection): &(&Arc<str>, &Rejection)| rejection.remedy == Remedy::Preemption;
     let potential: Vec<&Node> =
@@ -77,10 +91,31 @@ pub(crate) fn preempt(
             break;
         }
     }
+    match candidates.is_empty() {
+        false => Ok(candidates),
+        true => Err(no_candidate(Diagnosis::of(cycle.cluster.n_nodes(), rejections, NOT_HELPFUL))),
+    }
+}
+
+/// Chooses the node on which the least is lost.
+///
+/// # Errors
+/// When there is no candidate.
+pub(crate) fn best_of(candidates: Vec<Candidate>) -> Result<Preemption, NoPreemption> {
     match candidates.into_iter().min_by_key(cost) {
         Some(Candidate { node, victims, .. }) => Ok(Preemption { node, victims }),
-        None => Err(no_candidate(Diagnosis::of(cycle.cluster.n_nodes(), rejections, NOT_HELPFUL))),
+        None => Err(NoPreemption {
+            message: Some("preemption: no candidate node for preemption".to_owned()),
+            nomination: Nomination::Keep,
+            cause: Cause::Rejection,
+        }),
     }
+}
+
+/// The result when an extender could not be asked, or gave an answer that cannot be used.
+pub(crate) fn failed(why: &str) -> NoPreemption {
+    let message = Some(format!("preemption: {why}"));
+    NoPreemption { message, nomination: Nomination::Keep, cause: Cause::Failure }
 }
 
 /// The result when no node was checked: preemption cannot help then.
@@ -92,18 +127,19 @@ pub(crate) fn not_helpful(cluster: &Cluster, pending: &Pending, diagnosis: &Diag
 }
 
 fn no_candidate(diagnosis: Diagnosis) -> NoPreemption {
-    NoPreemption { message: Some(format!("preemption: {}", diagnosis.message())), nomination: Nomination::Clear }
+    let message = Some(format!("preemption: {}", diagnosis.message()));
+    NoPreemption { message, nomination: Nomination::Clear, cause: Cause::Rejection }
 }
 
 /// How many nodes to compare for a Pod that may preempt others.
 fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> Result<Candidates, NoPreemption> {
     let Some(candidates) = pending.profile.preemption else {
         let nomination = if pending.profile.deallocates { Nomination::Keep } else { Nomination::Clear };
-        return Err(NoPreemption { message: None, nomination });
+        return Err(NoPreemption { message: None, nomination, cause: Cause::Rejection });
     };
     let refused = |why: &str| {
         let message = Some(format!("preemption: not eligible due to {why}"));
-        Err(NoPreemption { message, nomination: Nomination::Keep })
+        Err(NoPreemption { message, nomination: Nomination::Keep, cause: Cause::Rejection })
     };
     if pending.preempts == Preempts::Never {
         return refused("preemptionPolicy=Never.");
@@ -120,7 +156,7 @@ fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) 
 }
 
 /// The order of candidates: budget violations, then priorities, then the number of Pods, then the shortest run time.
-fn cost(candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<i128>) {
+fn cost(candidate: &Candidate) -> (i64, i32, i64, usize, Reverse<i128>) {
     let priorities = candidate.victims.iter().map(|pod| pod.priority);
     let highest = priorities.clone().max().unwrap_or(i32::MIN);
     // Each summand is positive, so that more Pods never cost less.
@@ -163,7 +199,7 @@ fn select_victims(
         if cycle.allows(&around, &node).is_err() {
             node.remove(&pod);
             cycle.change(&mut around, &pod, &node, -1);
-            n_violations += usize::from(at < n_violating);
+            n_violations += i64::from(at < n_violating);
             victims.push(pod);
         }
     }

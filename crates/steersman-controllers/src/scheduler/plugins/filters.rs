@@ -15,6 +15,8 @@ pub(crate) enum Plugin {
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    /// An extender.
+    Extender,
     /// There is no node at all.
     NoNodes,
 }
@@ -56,6 +58,7 @@ impl Plugin {
             Plugin::PodTopologySpread => "PodTopologySpread",
             Plugin::InterPodAffinity => "InterPodAffinity",
             Plugin::DynamicResources => "DynamicResources",
+            Plugin::Extender => "Extender",
             Plugin::NoNodes => "NoNodes",
         }
     }

@@ -1,14 +1,14 @@
 //! The outcomes of requests, and of claims that assumed Pods wait for.
 
 use crate::scheduler::queue::Entry;
-use crate::scheduler::state::{Effect, PodRef, State};
+use crate::scheduler::state::{Effect, PodRef, State, WaitingForVolumes};
 use tokio::time::Instant;
 
 impl State {
     /// Handles the outcome of a binding. A success needs no action: the informer will show the Pod on its node.
     pub(crate) fn bound(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
         if let Err(why) = answer {
-            self.unplace(pod, format!("running Bind plugin \"DefaultBinder\": {why}"), now);
+            self.unplace(pod, why, now);
         }
     }
 
@@ -61,7 +61,8 @@ impl State {
             }
             for pod in bound {
                 if let Some(waiting) = self.volumes.remove(&pod.key) {
-                    self.effects.push_back(Effect::Bind { pod, node: waiting.node, scheduler: waiting.scheduler });
+                    let WaitingForVolumes { node, scheduler, binder, .. } = waiting;
+                    self.effects.push_back(Effect::Bind { pod, node, scheduler, binder });
                 }
             }
             if failed.is_empty() {

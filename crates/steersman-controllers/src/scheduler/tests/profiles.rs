@@ -1,18 +1,12 @@
 //! Profiles: which plugins decide on which Pods, and with which settings.
 
-use super::{Effect, TestCluster, asks, key, merge, node, pod};
+use super::{Effect, TestCluster, asks, configuration, key, merge, node, pod};
 use crate::scheduler::Configuration;
 use crate::scheduler::configuration::Weights;
 use crate::scheduler::plugins::filters::Plugin;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-fn configuration(over: Value) -> Configuration {
-    let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
-    merge(&mut document, over);
-    Configuration::read(&document).unwrap()
-}
 
 /// A cluster whose only profile is the default one with these fields.
 fn with_profile(profile: Value) -> TestCluster {
@@ -55,7 +49,7 @@ fn a_pod_is_scheduled_by_the_profile_that_it_names_and_reported_by_it() {
     for (name, scheduler, wanted) in [("a", "packing", "used"), ("b", "default-scheduler", "empty")] {
         test_cluster.pod(&of_scheduler(name, scheduler, asks(json!({"cpu": "100m", "memory": "200Mi"}))));
         match test_cluster.effects().as_slice() {
-            [Effect::Bind { pod, node, scheduler: by }] => {
+            [Effect::Bind { pod, node, scheduler: by, binder: None }] => {
                 assert_eq!((&pod.key, &**node, &**by), (&key(name), wanted, scheduler));
             }
             other => panic!("{other:?}"),

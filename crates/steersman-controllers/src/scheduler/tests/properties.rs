@@ -1,8 +1,10 @@
 //! Properties of all histories: no node is overcommitted, and every Pod that fits a node gets one, without waiting for
 //! the periodic retry. Requests, answers and events are delayed as the history says.
 
-use super::{Effect, PodRef, TestCluster, asks, key, merge, node, pod};
+use super::{Effect, PodRef, TestCluster, asks, configuration, key, merge, node, pod};
+use crate::scheduler::Configuration;
 use crate::scheduler::requests::Answer;
+use crate::scheduler::state::{About, Agreed, Allowed, Question};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::json;
@@ -119,6 +121,19 @@ impl Server {
                 let is_bound = !fails && self.change(&pod, |fact| fact.node = Some(node.to_string()));
                 assert!(self.used(&node) <= self.capacity[&*node], "{node} has too much");
                 Answer::Bound(pod, if is_bound { Ok(()) } else { Err("no luck".to_owned()) })
+            }
+            Effect::Extend(Question { pod, .. }) if std::mem::take(&mut self.fails) => {
+                Answer::Extended(pod, Err("no luck".to_owned()))
+            }
+            // Extenders that agree to everything.
+            Effect::Extend(Question { pod, about, .. }) => {
+                let agreed = match about {
+                    About::Nodes(nodes) => Agreed::Nodes(Allowed { nodes, ..Allowed::default() }),
+                    About::Victims(on_nodes) => {
+                        Agreed::Victims(on_nodes.into_iter().map(|on_node| on_node.candidate).collect())
+                    }
+                };
+                Answer::Extended(pod, Ok(agreed))
             }
             Effect::Preempt { pod, victims, denominated, .. } => {
                 for other in &denominated {
@@ -280,8 +295,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn capacity_is_kept_and_every_pod_that_fits_is_bound(steps in prop::collection::vec(step(), 1..80)) {
-        let (mut test_cluster, mut server) = (TestCluster::new(), Server::default());
+    fn capacity_is_kept_and_every_pod_that_fits_is_bound(
+        steps in prop::collection::vec(step(), 1..80),
+        has_extender in any::<bool>(),
+    ) {
+        let configuration = match has_extender {
+            true => configuration(json!({"extenders": [{"urlPrefix": "http://localhost",
+                "filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1, "preemptVerb": "preempt"}]})),
+            false => Configuration::default(),
+        };
+        let (mut test_cluster, mut server) = (TestCluster::with_configuration(configuration), Server::default());
         let begin = test_cluster.now;
         for (at, step) in steps.into_iter().enumerate() {
             server.take(step, at, &mut test_cluster);

@@ -1,6 +1,6 @@
 //! The server's answers to requests for an outdated decision.
 
-use super::{key, reference};
+use super::{key, reference, without_extenders};
 use crate::scheduler::Configuration;
 use crate::scheduler::plugins::volumes::{ClaimVersion, Provisioning, Reserved, VolumeBinding, VolumePlan};
 use crate::scheduler::requests::{Answer, Requests};
@@ -20,7 +20,7 @@ const OBJECTS: &str = "
 
 async fn send(plane: &ControlPlane, plan: VolumePlan) -> Result<(), String> {
     let effect = Effect::BindVolumes { pod: reference("p"), node: "n".into(), plan };
-    let requests = Requests::new(plane.client(), &Configuration::default(), Timestamp::now);
+    let requests = Requests::new(plane.client(), &Configuration::default(), without_extenders(), Timestamp::now);
     match requests.send(effect).await {
         Answer::VolumesWritten(_, answer) => answer,
         other => panic!("{other:?}"),
@@ -91,5 +91,16 @@ async fn no_node_is_selected_for_a_claim_that_has_changed_or_is_another() {
     assert_eq!(selected().await, None::<String>);
     send(&plane, plan(current)).await.unwrap();
     assert_eq!(selected().await.map(Value::from), Some(json!("n")));
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_binding_that_the_server_refuses_names_the_plugin() {
+    let plane = ControlPlane::start().await;
+    let effect =
+        Effect::Bind { pod: reference("p"), node: "n".into(), scheduler: "default-scheduler".into(), binder: None };
+    let requests = Requests::new(plane.client(), &Configuration::default(), without_extenders(), Timestamp::now);
+    let Answer::Bound(_, Err(why)) = requests.send(effect).await else { panic!("there is no such Pod") };
+    assert_eq!(why, "running Bind plugin \"DefaultBinder\": pods \"p\" not found");
     plane.stop().await;
 }

@@ -1,6 +1,6 @@
 //! The scheduler's task beside other tasks.
 
-use super::{asks, node, pod};
+use super::{asks, node, pod, without_extenders};
 use crate::scheduler::requests::Requests;
 use crate::scheduler::state::State;
 use crate::scheduler::{Configuration, Shared, work};
@@ -35,7 +35,8 @@ async fn others_get_their_turn_after_each_decision() {
         counted.fetch_add(1, Ordering::Relaxed);
         pending::<Result<Response<Body>, Infallible>>()
     });
-    let requests = Requests::new(Client::new(service, "default"), &Configuration::default(), Timestamp::now);
+    let requests =
+        Requests::new(Client::new(service, "default"), &Configuration::default(), without_extenders(), Timestamp::now);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let other = tokio::spawn(async move {

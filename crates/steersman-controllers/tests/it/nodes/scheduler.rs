@@ -1,11 +1,20 @@
 //! Pods that get nodes or do not, on a whole control plane with Nodes without kubelets.
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use serde_json::json;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 use steersman::{Manager, ManagerError, ObjectKey};
 use steersman_controllers::ControlLoop;
@@ -275,5 +284,72 @@ async fn each_profile_binds_and_reports_under_its_own_name() {
     assert_eq!(scheduled_plane.node_of("p").await, "small");
     let event = scheduled_plane.event("Scheduled").await;
     assert_eq!(event.reporting_controller.as_deref(), Some("packing"));
+    scheduled_plane.stop().await;
+}
+
+/// Serves an extender that allows only the node `chosen`, and binds by itself with this client.
+async fn serve_extender(client: kube::Client) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let client = client.clone();
+            let answer = service_fn(move |request| answer_of_extender(request, client.clone()));
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    address
+}
+
+async fn answer_of_extender(
+    request: Request<Incoming>,
+    client: kube::Client,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let request: Value = serde_json::from_slice(&body).unwrap();
+    let answer = match path.as_str() {
+        "/filter" => {
+            let nodes = request["Nodes"]["items"].as_array().unwrap();
+            let (chosen, others): (Vec<&Value>, Vec<&Value>) =
+                nodes.iter().partition(|node| node["metadata"]["labels"]["kubernetes.io/hostname"] == "chosen");
+            let name = |node: &Value| node["metadata"]["name"].as_str().unwrap().to_owned();
+            let failed: BTreeMap<String, &str> = others.into_iter().map(|node| (name(node), "not chosen")).collect();
+            json!({"nodes": {"items": chosen}, "failedNodes": failed})
+        }
+        "/bind" => {
+            let name = request["PodName"].as_str().unwrap();
+            let binding = json!({
+                "metadata": {"name": name, "uid": request["PodUID"]},
+                "target": {"kind": "Node", "name": request["Node"]},
+            });
+            let pods = Api::<Pod>::namespaced(client, request["PodNamespace"].as_str().unwrap());
+            let bound: Result<Value, kube::Error> =
+                pods.create_subresource("binding", name, &PostParams::default(), &binding).await;
+            json!({"Error": bound.err().map(|error| error.to_string()).unwrap_or_default()})
+        }
+        other => panic!("{other}"),
+    };
+    Ok(Response::new(Full::from(answer.to_string())))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extender_chooses_the_node_and_binds_the_pod() {
+    let plane = ControlPlane::start().await;
+    let address = serve_extender(plane.client_as(User::authenticated(Scheduler::USER, []))).await;
+    let configuration = Configuration::read(&json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "extenders": [{"urlPrefix": format!("http://{address}"), "filterVerb": "filter", "bindVerb": "bind"}],
+    }));
+    let scheduled_plane = ScheduledPlane::on(plane, configuration.unwrap(), Timestamp::now);
+    scheduled_plane.node("other", "64").await;
+    scheduled_plane.pod("p", "1", None).await;
+    let pod = scheduled_plane.plane.until(&key("p"), |pod: &Pod| scheduled(pod).is_some()).await;
+    let message = scheduled(&pod).and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+    assert!(message.starts_with("0/1 nodes are available: 1 not chosen."), "{message}");
+    // The new node is an event that lets the Pod be tried again.
+    scheduled_plane.node("chosen", "2").await;
+    assert_eq!(scheduled_plane.node_of("p").await, "chosen");
+    scheduled_plane.event("Scheduled").await;
     scheduled_plane.stop().await;
 }
