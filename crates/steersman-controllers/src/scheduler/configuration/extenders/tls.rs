@@ -3,6 +3,7 @@
 use crate::scheduler::configuration::field::{ConfigurationError, Path};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::uri::Scheme;
 use kube::Config;
 use kube::client::ClientBuilder;
 use kube::config::AuthInfo;
@@ -51,9 +52,13 @@ pub(super) fn configure(
     }
     connection.accept_invalid_certs = is_insecure || (encryption == Encryption::Wanted && authority.is_none());
     connection.tls_server_name = document.server_name.filter(|name| !name.is_empty());
-    if let Some((pem, path)) = authority {
-        connection.root_cert = Some(certificates(&pem, &path)?);
-    }
+    let is_checked = !connection.accept_invalid_certs && connection.cluster_url.scheme() == Some(&Scheme::HTTPS);
+    connection.root_cert = match authority {
+        Some((pem, path)) => Some(certificates(&pem, &path)?),
+        None if is_checked => None,
+        // Those of the system are read for certificates that are checked only.
+        None => Some(Vec::new()),
+    };
     match (certificate, key) {
         (None, None) => {}
         (Some((certificate, _)), Some((key, _))) => connection.auth_info = identity(&certificate, &key, &path)?,
