@@ -211,8 +211,8 @@ pub(crate) struct ServerOptions {
     pub(crate) aggregation: AggregationOptions,
     #[command(flatten)]
     pub(crate) kubelets: KubeletOptions,
-    /// The profiles of the scheduler: a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1, as kube-scheduler
-    /// takes with --config. docs/real-cluster.md says what it may contain.
+    /// The profiles and extenders of the scheduler: a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1, as
+    /// kube-scheduler takes with --config. docs/real-cluster.md says what it may contain.
     #[arg(long, value_name = "FILE")]
     pub(crate) scheduler_config: Option<PathBuf>,
 }

@@ -48,9 +48,6 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The number of Pods with a request in flight.
-const REQUESTS_MAX: usize = 64;
-
 /// How long requests in flight may take at shutdown.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -147,8 +144,9 @@ async fn run(
 
 async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> Result<(), RunError> {
     let mut running: JoinSet<Answer> = JoinSet::new();
+    let in_flight_max = requests.in_flight_max();
     loop {
-        let effect = if running.len() < REQUESTS_MAX { shared.next() } else { None };
+        let effect = if running.len() < in_flight_max { shared.next() } else { None };
         if let Some(effect) = effect {
             let requests = requests.clone();
             running.spawn(async move { requests.send(effect).await });
@@ -162,7 +160,7 @@ async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> 
                 continue;
             }
         }
-        let wake_at = shared.state.lock().next_wake().filter(|_| running.len() < REQUESTS_MAX);
+        let wake_at = shared.state.lock().next_wake().filter(|_| running.len() < in_flight_max);
         let due = async {
             match wake_at {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -186,7 +184,7 @@ async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> 
         Ok(())
     };
     tokio::time::timeout(END_MAX, ended).await.unwrap_or_else(|_| {
-        tracing::warn!("the server does not answer: requests of the scheduler were given up");
+        tracing::warn!("requests of the scheduler were given up: the server or an extender does not answer");
         Ok(())
     })
 }

@@ -17,7 +17,7 @@ pub struct Settings {
     pub clock: fn() -> Timestamp,
     /// The CA bundle, in PEM, by which Pods verify the API server. Without it, none is published.
     pub root_ca: Option<Arc<str>>,
-    /// The profiles of the scheduler.
+    /// The profiles and extenders of the scheduler.
     pub scheduler: scheduler::Configuration,
 }
 

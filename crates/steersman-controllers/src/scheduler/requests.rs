@@ -1,5 +1,6 @@
 //! The scheduler's requests to the API server: bindings, conditions, preemptions, and Events; and those to extenders.
 
+mod calls;
 mod extenders;
 mod wire;
 
@@ -21,6 +22,11 @@ use std::sync::Arc;
 use steersman::ObjectKey;
 use steersman::events::{EventRecorder, EventType, NewEvent};
 use tokio::time::Instant;
+
+/// The number of Pods with a request in flight.
+const REQUESTS_MAX: usize = 64;
+/// The same where an extender binds Pods.
+const REQUESTS_WITH_BINDER_MAX: usize = 1_024;
 
 /// The longest note of an Event.
 const NOTE_BYTES_MAX: usize = 1_024;
@@ -82,6 +88,12 @@ impl Requests {
     /// The current time in the format of conditions.
     fn now(&self) -> String {
         (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// The number of requests that may be in flight. An extender that binds may take its time for each Pod, which must not
+    /// hold up the decisions about others.
+    pub(crate) fn in_flight_max(&self) -> usize {
+        if self.extenders.has_binder() { REQUESTS_WITH_BINDER_MAX } else { REQUESTS_MAX }
     }
 
     /// Waits until the Events have been sent.

@@ -1,4 +1,4 @@
-//! The file of `--scheduler-config`: the profiles of the scheduler.
+//! The file of `--scheduler-config`: the profiles and extenders of the scheduler.
 
 use crate::Failure;
 use crate::plane::controllers::Controllers;
@@ -7,7 +7,7 @@ use std::path::Path;
 use steersman_controllers::ControlLoop;
 use steersman_controllers::scheduler::Configuration;
 
-/// Reads the file; without one, the default profile.
+/// Reads the file, and the certificates that it names; without one, the default profile.
 ///
 /// # Errors
 /// When the file cannot be read or says what the scheduler does not do, and when the scheduler does not run.
@@ -77,6 +77,10 @@ profiles:
         let refused = sentence(configuration(Some(&path), &controllers(&["scheduler"])));
         let want = "profiles[1].pluginConfig[0].args.scoringStrategy.type: \"Most\" is unknown";
         assert!(refused.starts_with("cannot use --scheduler-config ") && refused.contains(want), "{refused}");
+        let extender = "extenders: [{urlPrefix: https://gpu, tlsConfig: {caFile: ca.crt}}]\n";
+        fs::write(&path, format!("{PACKING}{extender}")).unwrap();
+        let refused = sentence(configuration(Some(&path), &controllers(&["scheduler"])));
+        assert!(refused.contains("extenders[0].tlsConfig.caFile: cannot read ca.crt: "), "{refused}");
         let absent = sentence(configuration(Some(&path.join("absent")), &controllers(&["scheduler"])));
         assert!(absent.contains("Not a directory"), "{absent}");
     }

@@ -8,6 +8,7 @@ use crate::scheduler::cluster::pod::Placed;
 use crate::scheduler::configuration::{Configuration, Extender, NodeForm, OnFailure, Verb};
 use crate::scheduler::cycle::Remedy;
 use crate::scheduler::cycle::preempt::Candidate;
+use crate::scheduler::requests::calls::{Calls, Outcome};
 use crate::scheduler::requests::wire::{
     self, BindAnswer, BindRequest, FilterAnswer, NodeList, NodesRequest, RawJson, ScoreAnswer, Uid, VictimsAnswer,
     VictimsOf, VictimsRequest,
@@ -28,8 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::Arc;
 use steersman::metrics::Metrics;
-use steersman::metrics::prometheus_client::metrics::counter::Counter;
-use steersman::metrics::prometheus_client::metrics::family::Family;
 use steersman::{Lister, ObjectKey};
 
 /// The least limit of an answer.
@@ -54,25 +53,19 @@ const SCORE_SCALE: i64 = 100 / 10;
 pub(crate) struct Extenders {
     /// By their position.
     clients: Vec<Result<Client, String>>,
+    has_binder: bool,
     objects: Objects,
-    /// Labels: `extender`, `verb`, `outcome`.
-    n_calls: Family<Vec<(String, String)>, Counter>,
+    calls: Calls,
 }
 
 /// Reads the objects that requests contain.
 pub(crate) struct Objects {
-    pub(crate) node: Box<dyn Fn(&str) -> Option<Arc<Node>> + Send + Sync>,
-    pub(crate) pod: Box<dyn Fn(&ObjectKey) -> Option<Arc<Pod>> + Send + Sync>,
+    pub(crate) node: Find<str, Node>,
+    pub(crate) pod: Find<ObjectKey, Pod>,
 }
 
-/// The outcome of a call, as metrics name it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Outcome {
-    Answered,
-    Failed,
-    /// It failed, and the extender is ignorable.
-    Ignored,
-}
+/// Finds an object by its name or key.
+type Find<N, O> = Box<dyn Fn(&N) -> Option<Arc<O>> + Send + Sync>;
 
 // === impl Objects ===
 
@@ -123,17 +116,21 @@ impl Extenders {
             Err(error) => Err(chain(&error)),
         };
         let clients = configuration.extenders().iter().map(connect).collect();
-        Extenders { clients, objects, n_calls: Family::default() }
+        let has_binder = configuration.extenders().iter().any(|extender| extender.bind.is_some());
+        Extenders { clients, has_binder, objects, calls: Calls::default() }
     }
 
     /// Registers the number of calls.
     pub(crate) fn observe(self, metrics: &Metrics) -> Extenders {
         if !self.clients.is_empty() {
-            let help = "Calls of extenders of the scheduler: answered, failed, or failed and ignored";
-            let n_calls = self.n_calls.clone();
-            metrics.register(|registry| registry.register("steersman_scheduler_extender_calls", help, n_calls));
+            self.calls.observe(metrics);
         }
         self
+    }
+
+    /// Whether one of them binds Pods.
+    pub(crate) fn has_binder(&self) -> bool {
+        self.has_binder
     }
 
     /// Asks the extenders one after the other.
@@ -200,13 +197,13 @@ impl Extenders {
         let answer: Result<Option<Vec<ScoreAnswer>>, String> = self.about_nodes(extender, verb, pod, nodes).await;
         match answer {
             Ok(answer) => {
-                self.count(extender, verb, Outcome::Answered);
+                self.calls.count(extender, verb, Outcome::Answered);
                 let factor = extender.weight.saturating_mul(SCORE_SCALE);
                 let scores = answer.into_iter().flatten();
                 scores.map(|ScoreAnswer { host, score }| (host, score.saturating_mul(factor))).collect()
             }
             Err(error) => {
-                self.count(extender, verb, Outcome::Ignored);
+                self.calls.count(extender, verb, Outcome::Ignored);
                 tracing::warn!(extender = extender.url, error, "an extender gives nodes no scores");
                 Vec::new()
             }
@@ -325,30 +322,19 @@ impl Extenders {
     fn settle<T>(&self, extender: &Extender, verb: &Verb, answer: Result<T, String>) -> Result<Option<T>, String> {
         match (answer, extender.on_failure) {
             (Ok(answer), _) => {
-                self.count(extender, verb, Outcome::Answered);
+                self.calls.count(extender, verb, Outcome::Answered);
                 Ok(Some(answer))
             }
             (Err(error), OnFailure::GoOnWithout) => {
-                self.count(extender, verb, Outcome::Ignored);
+                self.calls.count(extender, verb, Outcome::Ignored);
                 tracing::warn!(extender = extender.url, verb = verb.name, error, "an ignorable extender is skipped");
                 Ok(None)
             }
             (Err(error), OnFailure::FailThePod) => {
-                self.count(extender, verb, Outcome::Failed);
+                self.calls.count(extender, verb, Outcome::Failed);
                 Err(error)
             }
         }
-    }
-
-    fn count(&self, extender: &Extender, verb: &Verb, outcome: Outcome) {
-        let outcome = match outcome {
-            Outcome::Answered => "answered",
-            Outcome::Failed => "failed",
-            Outcome::Ignored => "ignored",
-        };
-        let labels = [("extender", extender.url.as_str()), ("verb", &verb.name), ("outcome", outcome)];
-        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        self.n_calls.get_or_create(&labels).inc();
     }
 }
 

@@ -231,11 +231,11 @@ async fn hundreds_of_pods_are_spread_evenly() {
                 "spec": {"containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}]},
             });
             let pod = serde_json::from_value(pod).unwrap();
-            pods.create(&kube::api::PostParams::default(), &pod).await.unwrap();
+            pods.create(&PostParams::default(), &pod).await.unwrap();
         }
     });
     futures::future::join_all(created).await;
-    let mut counts = std::collections::BTreeMap::<String, usize>::new();
+    let mut counts = BTreeMap::<String, usize>::new();
     for at in 0..300 {
         *counts.entry(scheduled_plane.node_of(&format!("p{at}")).await).or_default() += 1;
     }
