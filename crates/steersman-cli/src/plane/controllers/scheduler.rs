@@ -81,6 +81,8 @@ profiles:
         fs::write(&path, format!("{PACKING}{extender}")).unwrap();
         let refused = sentence(configuration(Some(&path), &controllers(&["scheduler"])));
         assert!(refused.contains("extenders[0].tlsConfig.caFile: cannot read ca.crt: "), "{refused}");
+        fs::write(&path, format!("{PACKING}extenders: [{{urlPrefix: https://gpu, filterVerb: filter}}]\n")).unwrap();
+        configuration(Some(&path), &controllers(&["scheduler"])).unwrap();
         let absent = sentence(configuration(Some(&path.join("absent")), &controllers(&["scheduler"])));
         assert!(absent.contains("Not a directory"), "{absent}");
     }
