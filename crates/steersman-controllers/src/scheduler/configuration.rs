@@ -55,7 +55,7 @@ const OF_PROCESS: [&str; 8] = [
 pub struct Configuration {
     /// At least one; names differ.
     profiles: Vec<Arc<Profile>>,
-    /// Those of all profiles, in the order in which they are asked.
+    /// The extenders of all profiles, in the order in which they are asked.
     extenders: Arc<[Arc<Extender>]>,
     backoff: Backoff,
     without_effect: Vec<&'static str>,

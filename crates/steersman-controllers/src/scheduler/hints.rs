@@ -46,7 +46,7 @@ impl Event<'_> {
     /// Whether this event can help Pods that these plugins rejected: a quick check before [`Event::helps`].
     pub(crate) fn concerns(&self, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
-        // What an extender depends on is not known.
+        // Nobody knows on what an extender's answer depends.
         if plugins.contains(Plugin::Extender) {
             return true;
         }

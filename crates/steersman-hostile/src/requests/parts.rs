@@ -185,7 +185,7 @@ fn any_parts(material: &mut Material<'_>, item: &str) -> String {
     parts(item, number, material.rng.random_range(BYTES))
 }
 
-/// So many of an item that they take `length` bytes.
+/// Repeats an item until the text has `length` bytes.
 fn parts(item: &str, number: fn(usize) -> usize, length: usize) -> String {
     let mut text = String::with_capacity(length + item.len());
     let mut index = 0;

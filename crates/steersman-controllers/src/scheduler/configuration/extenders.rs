@@ -37,7 +37,7 @@ pub(crate) struct Extender {
     pub(crate) on_failure: OnFailure,
     /// The resources of which a Pod must ask for one to interest the extender; empty for all Pods.
     managed: BTreeSet<String>,
-    /// Those that nodes need not have.
+    /// The managed resources that nodes need not have.
     ignored: Vec<String>,
     /// How it is connected to. The URL has no path.
     pub(crate) connection: Config,

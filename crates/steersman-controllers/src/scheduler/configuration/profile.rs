@@ -45,7 +45,7 @@ pub(crate) struct Profile {
     pub(crate) pod_affinity: PodAffinityWeights,
     pub(crate) spread: SpreadDefaults,
     pub(crate) volumes_max: Duration,
-    /// Those of the configuration, in the order in which they are asked.
+    /// The extenders of the configuration, in the order in which they are asked.
     pub(crate) extenders: Arc<[Arc<Extender>]>,
 }
 

@@ -96,7 +96,7 @@ impl Objects {
         Ok(items)
     }
 
-    /// Those of the Pods that exist, in JSON.
+    /// The Pods that still exist, in JSON.
     fn victims(&self, pods: &[Arc<Placed>]) -> Result<Vec<RawJson>, String> {
         pods.iter().filter_map(|pod| (self.pod)(&pod.key)).map(|pod| raw(&pod)).collect()
     }

@@ -1,8 +1,8 @@
-//! What is said to extenders and by them: the types of `k8s.io/kube-scheduler/extender/v1` in JSON.
+//! The requests to extenders and their answers: the types of `k8s.io/kube-scheduler/extender/v1` in JSON.
 //!
-//! Those types name no fields in JSON, so that a request has Go's names (`NodeNames`), and the fields of an answer may be
-//! written in any case (`nodenames`), as Go reads them. Of an answer only what the scheduler uses is kept; what follows
-//! the first JSON value is not read. Both as in Go.
+//! Go's types have no JSON tags. So a request has Go's names of fields (`NodeNames`), and an answer may write its fields in
+//! any case (`nodenames`), as Go reads them. Fields that the scheduler does not use are skipped, and bytes after the first
+//! JSON value are not read, as in Go.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};

@@ -56,7 +56,7 @@ pub(super) fn configure(
     connection.root_cert = match authority {
         Some((pem, path)) => Some(certificates(&pem, &path)?),
         None if is_checked => None,
-        // Those of the system are read for certificates that are checked only.
+        // The system's certificates are read only if the extender's certificate is checked.
         None => Some(Vec::new()),
     };
     match (certificate, key) {
