@@ -22,7 +22,7 @@ use crate::support::plane::Plane;
 use crate::support::process::Process;
 
 const ENVOY: &str = "envoy.initializer.kubernetes.io";
-const CREATE: &str = "create -f manifests/initializers/myapp-pod.yaml";
+const CREATE: &str = "create -f manifests/mesh/myapp-pod.yaml";
 
 /// The program of the document: adds the content of the ConfigMap `envoy-initializer` to new Pods, as an initializer or
 /// as a webhook.
@@ -162,11 +162,11 @@ fn plane(home: &Path) -> Plane {
 /// The ConfigMap and the configuration of the document.
 fn configure(kubectl: &Kubectl) {
     assert_eq!(
-        kubectl.ok("apply -f manifests/initializers/envoy-initializer.yaml").trim(),
+        kubectl.ok("apply -f manifests/mesh/envoy-initializer.yaml").trim(),
         "configmap/envoy-initializer created"
     );
     assert_eq!(
-        kubectl.ok("apply -f manifests/initializers/envoy-config.yaml").trim(),
+        kubectl.ok("apply -f manifests/mesh/envoy-config.yaml").trim(),
         "initializerconfiguration.admissionregistration.k8s.io/envoy-config created"
     );
 }
@@ -215,9 +215,9 @@ fn a_sidecar_is_in_every_pod_without_its_creator_knowing() {
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
     configure(&kubectl);
     let injector = Injector::start(&plane.kubeconfig());
-    assert_eq!(kubectl.ok("apply -f manifests/initializers/myapp-pod.yaml").trim(), "pod/myapp-pod created");
+    assert_eq!(kubectl.ok("apply -f manifests/mesh/myapp-pod.yaml").trim(), "pod/myapp-pod created");
     check_injected(&kubectl, "myapp-pod");
-    kubectl.ok("apply -f manifests/initializers/myapp-pod.yaml");
+    kubectl.ok("apply -f manifests/mesh/myapp-pod.yaml");
     check_injected(&kubectl, "myapp-pod");
     let explained = kubectl.ok("explain pod.metadata.initializers.pending");
     assert!(explained.contains("The initializers that are not done"), "{explained}");
@@ -302,7 +302,7 @@ fn creations_that_wait_survive_kill() {
     let creation = Process::start(&mut kubectl.command(CREATE));
     eventually("the Pod waits", || is_waiting(&kubectl, "myapp-pod").then_some(()));
     // Another waiting client disconnects: its creation is no longer waited for.
-    let pod = kubectl.ok("create -f manifests/initializers/myapp-pod.yaml --dry-run=client -o yaml");
+    let pod = kubectl.ok("create -f manifests/mesh/myapp-pod.yaml --dry-run=client -o yaml");
     let other = kubectl.manifest(&pod.replace("name: myapp-pod", "name: other-pod"));
     let abandoned = Process::start(&mut kubectl.command(&format!("create -f {other}")));
     let n_waiting = |wanted: &str| {
@@ -370,7 +370,7 @@ fn a_mutating_webhook_puts_in_the_same_sidecar() {
     // The server runs without initializers: a webhook needs none.
     let plane = Plane::server(home.path(), &[]);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
-    kubectl.ok("apply -f manifests/initializers/envoy-initializer.yaml");
+    kubectl.ok("apply -f manifests/mesh/envoy-initializer.yaml");
     let (injector, address) = Injector::start_webhook(&plane.kubeconfig());
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -386,7 +386,7 @@ fn a_mutating_webhook_puts_in_the_same_sidecar() {
         let configuration = kubectl.json("get mutatingwebhookconfigurations injector");
         configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().map(|_| ())
     });
-    assert_eq!(kubectl.ok("apply -f manifests/initializers/myapp-pod.yaml").trim(), "pod/myapp-pod created");
+    assert_eq!(kubectl.ok("apply -f manifests/mesh/myapp-pod.yaml").trim(), "pod/myapp-pod created");
     check_injected(&kubectl, "myapp-pod");
     injector.stop();
     plane.stop();
