@@ -24,6 +24,7 @@ targets! {
     etcd_snapshot
     fields_v1
     format
+    fragments
     json_builtin
     json_custom
     json_patch
