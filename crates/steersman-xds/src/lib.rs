@@ -7,6 +7,7 @@
 mod kind;
 mod report;
 mod resource;
+pub mod resources;
 mod source;
 mod subscriber;
 mod view;
