@@ -8,8 +8,10 @@ mod kind;
 mod report;
 mod resource;
 pub mod resources;
+mod session;
 mod source;
 mod subscriber;
+mod transport;
 mod view;
 
 pub use crate::kind::Kind;

@@ -1,6 +1,7 @@
 //! An encoded resource with its version, made once and shared by all proxies that have it.
 
 use crate::kind::Kind;
+use crate::transport;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -24,7 +25,12 @@ pub struct Need {
 pub struct Resource {
     kind: Kind,
     name: Arc<str>,
-    bytes: Bytes,
+    /// The resource as a field of a delta response.
+    field: Bytes,
+    /// Where in `field` the field of a state-of-the-world response begins.
+    any: usize,
+    /// Where in `field` the content begins.
+    content: usize,
     version: Version,
     needs: Arc<[Need]>,
     source: Option<Arc<str>>,
@@ -57,8 +63,8 @@ impl Version {
         Some(Version(version))
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
+    pub(crate) fn number(self) -> u128 {
+        u128::from_be_bytes(self.0)
     }
 }
 
@@ -88,7 +94,9 @@ impl Resource {
     #[must_use]
     pub fn from_bytes(kind: Kind, name: impl Into<Arc<str>>, bytes: Bytes) -> Resource {
         let version = Version::of(&bytes);
-        Resource { kind, name: name.into(), bytes, version, needs: Arc::default(), source: None }
+        let name = name.into();
+        let (field, any, content) = transport::encode_resource(kind, &name, &version.to_string(), &bytes);
+        Resource { kind, name, field, any, content, version, needs: Arc::default(), source: None }
     }
 
     /// Adds resources that this one refers to: the endpoints of a cluster, the clusters of a route or listener, the routes of a
@@ -124,8 +132,23 @@ impl Resource {
 
     /// The encoded message.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+    pub fn bytes(&self) -> Bytes {
+        self.field.slice(self.content..)
+    }
+
+    /// The number of bytes in a response.
+    pub(crate) fn size(&self) -> usize {
+        self.field.len()
+    }
+
+    /// The field of a delta response.
+    pub(crate) fn delta_field(&self) -> Bytes {
+        self.field.clone()
+    }
+
+    /// The field of a state-of-the-world response.
+    pub(crate) fn any_field(&self) -> Bytes {
+        self.field.slice(self.any..)
     }
 
     #[must_use]
