@@ -5,7 +5,6 @@
 mod envoy;
 mod views;
 
-use crate::kind::Kind;
 use crate::report::Variant;
 use crate::session::model::envoy::Envoy;
 use crate::session::model::views::Views;
@@ -61,7 +60,7 @@ impl World {
         let mut world = World {
             random,
             variant,
-            start: Instant::now(),
+            start: tokio::time::Instant::now().into_std(),
             elapsed: Duration::ZERO,
             views,
             session: Session::new(variant),
