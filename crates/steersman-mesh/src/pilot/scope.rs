@@ -118,6 +118,11 @@ impl Snapshot {
         Snapshot { world, resources, options: options.clone(), consumers }
     }
 
+    /// The routes of a port, for clients of a namespace with a consumer route or for all others.
+    pub(crate) fn routes(&self, port: &PortName, consumer: Option<&str>) -> Option<&Arc<Resource>> {
+        self.resources.routes(port, consumer)
+    }
+
     /// Whether the scope should have just what every proxy has for which nothing special is said.
     pub fn is_common(&self, scope: &Scope) -> bool {
         scope.calls == Calls::All && !self.consumers.contains(&scope.namespace) && self.options.explicit_proxy.is_none()

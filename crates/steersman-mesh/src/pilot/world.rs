@@ -41,7 +41,7 @@ pub use crate::pilot::world::route::{
     TextMatch,
 };
 pub use crate::pilot::world::service::Protocol;
-pub use crate::pilot::world::verdict::{Attachment, Finding, Holds, Verdict};
+pub use crate::pilot::world::verdict::{Attachment, Finding, Holds, RouteVerdict, Verdict};
 
 pub(crate) use crate::pilot::world::attach::error_status;
 pub(crate) use crate::pilot::world::values::quoted;
@@ -69,8 +69,8 @@ pub struct World {
     pub frontends: BTreeMap<ServiceName, Arc<Frontend>>,
     /// The endpoints behind every TCP port of every Service that has endpoints.
     pub backends: BTreeMap<PortName, Arc<Backend>>,
-    /// What becomes of each route with a Service among its parents, in the order of these.
-    pub verdicts: BTreeMap<RouteName, Arc<[Verdict]>>,
+    /// What becomes of each route with a Service among its parents.
+    pub verdicts: BTreeMap<RouteName, RouteVerdict>,
 }
 
 /// Where requests to a Service come in.
@@ -125,7 +125,7 @@ impl World {
                 world.backends.extend(backends.map(|backend| (backend.name.clone(), Arc::new(backend))));
             }
         }
-        world.verdicts = attached.verdicts.into_iter().map(|(route, verdicts)| (route, verdicts.into())).collect();
+        world.verdicts = attached.verdicts;
         world
     }
 }

@@ -10,7 +10,8 @@ use crate::pilot::world::references::Resolver;
 use crate::pilot::world::route::{Action, Entry, Match, Mirror, Rule, Table, Target};
 use crate::pilot::world::service::Address;
 use crate::pilot::world::verdict::{
-    ACCEPTED, Attachment, CONFLICTED, Finding, NO_MATCHING_PARENT, Problem, RESOLVED_REFS, UNSUPPORTED_VALUE, Verdict,
+    ACCEPTED, Attachment, CONFLICTED, Finding, NO_MATCHING_PARENT, Problem, RESOLVED_REFS, RouteVerdict,
+    UNSUPPORTED_VALUE, Verdict,
 };
 
 /// The most problems that a message names.
@@ -29,8 +30,8 @@ pub(crate) struct Tables {
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
     pub(crate) tables: BTreeMap<PortName, Tables>,
-    /// For each route with a Service among its parents, in the order of these.
-    pub(crate) verdicts: BTreeMap<RouteName, Vec<Verdict>>,
+    /// For each route with a Service among its parents.
+    pub(crate) verdicts: BTreeMap<RouteName, RouteVerdict>,
 }
 
 /// The clients for which a route counts: all, or those of a namespace.
@@ -66,7 +67,8 @@ pub(crate) fn attach(drafts: &[Draft], resolver: Resolver<'_>) -> Attached {
                 entries.entry(place).or_default().extend(ordered(claim.draft, &rules));
             }
         }
-        verdicts.push(verdict(claim, ports, &problems));
+        verdicts.generation = claim.draft.generation;
+        verdicts.parents.push(verdict(claim, ports, &problems));
     }
     for ((port, consumer), mut entries) in entries {
         entries.sort_by(|one, two| one.0.cmp(&two.0));

@@ -13,6 +13,7 @@ use crate::pilot::world::verdict::Problem;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Draft {
     pub(crate) name: RouteName,
+    pub(crate) generation: Option<i64>,
     /// Of two rules that are otherwise equal, that of the older route counts.
     pub(crate) created: Option<Timestamp>,
     pub(crate) parents: Vec<ParentRef>,

@@ -25,6 +25,7 @@ pub(crate) fn draft(route: &GRPCRoute) -> Option<Draft> {
     let parents: Vec<ParentRef> = same(&spec.parent_refs.as_deref().unwrap_or_default()).unwrap_or_default();
     Some(Draft {
         name,
+        generation: metadata.generation,
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         parents,
         rules: spec.rules.iter().flatten().map(rule).collect(),

@@ -26,6 +26,7 @@ pub(crate) fn draft(route: &HTTPRoute) -> Option<Draft> {
     let spec = &route.spec;
     Some(Draft {
         name,
+        generation: metadata.generation,
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         parents: spec.parent_refs.clone().unwrap_or_default(),
         rules: spec.rules.iter().flatten().map(rule).collect(),

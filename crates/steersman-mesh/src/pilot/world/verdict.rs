@@ -23,6 +23,15 @@ pub enum Holds {
     Yes,
 }
 
+/// What becomes of a route.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouteVerdict {
+    /// The generation of the route that was read.
+    pub generation: Option<i64>,
+    /// Its parents that are Services, in the order of the route.
+    pub parents: Vec<Verdict>,
+}
+
 /// What becomes of a route at one of its parents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {

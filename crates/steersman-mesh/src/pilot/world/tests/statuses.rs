@@ -15,7 +15,7 @@ fn check(yaml: &str, expected: Expect) {
         writeln!(text, "  {holds}{type_} {}: {}", finding.reason, finding.message).unwrap();
     };
     for (route, verdicts) in &World::of(&objects(yaml)).verdicts {
-        for verdict in verdicts.iter() {
+        for verdict in &verdicts.parents {
             writeln!(text, "{route}").unwrap();
             line(&mut text, "Accepted", &verdict.accepted);
             line(&mut text, "ResolvedRefs", &verdict.resolved);

@@ -1,0 +1,3 @@
+//! The pilot against a control plane in the process of the test.
+
+mod pilot;
