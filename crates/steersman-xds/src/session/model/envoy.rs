@@ -158,7 +158,6 @@ impl Envoy {
     pub(crate) fn receive(&mut self, response: &Response, now: Duration, random: &mut Random) -> Vec<Request> {
         let kind = response.kind;
         let index = kind.index();
-        self.nonces[index].clone_from(&response.nonce);
         let (mut bad, mut taken) = (Vec::new(), Vec::new());
         for resource in &response.resources {
             if views::is_bad(resource) {
@@ -196,6 +195,8 @@ impl Envoy {
         if error.is_none() {
             self.versions[index].clone_from(&response.version);
         }
+        // What it sends from here on has the new nonce, and the first of it is the answer.
+        self.nonces[index].clone_from(&response.nonce);
         let answer = self.request(kind, response.nonce.clone(), error);
         if kind == Kind::Cluster && self.holds_cluster_answers && !self.warming.is_empty() {
             self.held_answer = Some(answer);
