@@ -264,7 +264,7 @@ impl Session {
                 references.names.extend(resource.needs().iter().map(|need| (need.kind, need.name.clone())));
             }
             let may_ask = !track.was_asked() && self.settles_at.is_some();
-            if may_ask || track.entries.values().any(|entry| entry.has.is_opaque()) {
+            if may_ask || track.is_opaque() {
                 references.opaque.insert(kind);
             }
         }

@@ -68,6 +68,8 @@ pub(crate) struct Track {
     n_named: usize,
     /// Whether the proxy has resources from before the stream, and has not said which.
     pub(crate) inherits: bool,
+    /// Whether the proxy has answered a response.
+    confirmed: bool,
     /// The number of resources that the proxy had when the stream began.
     n_told: usize,
     pub(crate) entries: BTreeMap<Arc<str>, Entry>,
@@ -184,6 +186,16 @@ impl Track {
         self.must_answer
     }
 
+    /// Whether the proxy has, or may have, resources of which is not known what they refer to.
+    pub(crate) fn is_opaque(&self) -> bool {
+        let mut entries = self.entries.values();
+        if self.inherits {
+            return !self.confirmed
+                || entries.any(|entry| entry.has.is_opaque() || entry.has.is_nothing() && entry.perhaps.is_some());
+        }
+        entries.any(|entry| entry.has.is_opaque())
+    }
+
     pub(crate) fn outstanding(&self) -> Option<&Outstanding> {
         self.outstanding.as_ref()
     }
@@ -253,7 +265,9 @@ impl Track {
 
     /// The response that a request answers.
     pub(crate) fn answered_by(&mut self, nonce: &str) -> Option<Outstanding> {
-        self.outstanding.take_if(|outstanding| outstanding.nonce == nonce)
+        let outstanding = self.outstanding.take_if(|outstanding| outstanding.nonce == nonce);
+        self.confirmed |= outstanding.is_some();
+        outstanding
     }
 
     pub(crate) fn sent(&mut self, outstanding: Outstanding) {
@@ -274,7 +288,8 @@ impl Track {
         let ended = ends && self.rejections.remove(&item.name).is_some();
         // A name that was unsubscribed in the meantime has no entry.
         let Some(entry) = self.entries.get_mut(&item.name) else { return ended };
-        entry.acknowledged = sequence;
+        // Endpoints that are removed make no cluster ready.
+        entry.acknowledged = if item.resource.is_some() { sequence } else { 0 };
         entry.perhaps = None;
         match &item.resource {
             Some(resource) => entry.has = Has::Resource(resource.clone()),
