@@ -4,8 +4,12 @@
 //! Requests are read with prost. A response is made of what is encoded already: a resource is in both variants of the protocol a field with
 //! the number 2, so that [`crate::Resource`] holds these bytes once, and a response is small pieces between them.
 
+#[cfg(test)]
+mod tests;
+
 use crate::kind::Kind;
 use crate::resource::Resource;
+#[cfg(test)]
 use crate::resources::Any;
 use crate::resources::core::Locality;
 use crate::subscriber;
@@ -54,7 +58,8 @@ pub(crate) struct DeltaDiscoveryRequest {
     pub(crate) error_detail: Option<Status>,
 }
 
-/// Read by tests only; see [`Response::encode`].
+/// Read by tests only; [`Response::encode`] writes it.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DiscoveryResponse {
     #[prost(string, tag = "1")]
@@ -67,7 +72,8 @@ pub(crate) struct DiscoveryResponse {
     pub(crate) nonce: String,
 }
 
-/// Read by tests only; see [`Response::encode`].
+/// Read by tests only; [`Response::encode`] writes it.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DeltaDiscoveryResponse {
     #[prost(string, tag = "1")]
@@ -82,6 +88,7 @@ pub(crate) struct DeltaDiscoveryResponse {
     pub(crate) removed_resources: Vec<String>,
 }
 
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DeltaResource {
     #[prost(string, tag = "1")]

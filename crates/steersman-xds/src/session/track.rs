@@ -66,7 +66,7 @@ pub(crate) struct Track {
     wildcard: bool,
     /// The number of names that the proxy has given.
     n_named: usize,
-    /// Whether the proxy has resources from before the stream, and has not said which.
+    /// Whether the proxy has clusters or listeners from before the stream, and has not said which.
     pub(crate) inherits: bool,
     /// Whether the proxy has answered a response.
     confirmed: bool,
@@ -325,12 +325,9 @@ impl Track {
                 self.subscribe_delta(kind, is_first, &subscribe, &unsubscribe, set)
             }
             Change::Names { names, version } => {
-                self.inherits |= is_first && !version.is_empty();
-                let has = if is_first && self.inherits && !kind.is_complete() {
-                    Has::Foreign(version.into())
-                } else {
-                    Has::Nothing
-                };
+                let has_some = is_first && !version.is_empty();
+                self.inherits |= has_some && kind.is_complete();
+                let has = if has_some && !kind.is_complete() { Has::Foreign(version.into()) } else { Has::Nothing };
                 let before = self.n_named;
                 let forgotten = self.subscribe_names(kind, names, &has, set);
                 // A proxy that stops and begins to want a name sends the same names as before.
