@@ -27,6 +27,7 @@ mod metrics;
 mod proxies;
 pub mod resources;
 pub mod scope;
+pub mod serve;
 mod status;
 pub mod world;
 

@@ -11,11 +11,16 @@ use steersman::ObjectKey;
 use steersman::cache::LookupError;
 use steersman_xds::{Refusal, Subscriber, Token};
 
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
 use crate::pilot::caches::Caches;
 
 /// The audience of the tokens of proxies, unless the options say another.
 pub const AUDIENCE: &str = "mesh.steersman.dev";
 
+/// The beginning of the common name in the certificate of a proxy; namespace and Pod follow.
+const CERTIFICATE_PREFIX: &str = "mesh:proxy:";
 /// How long a token is checked at most.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the server says of tokens that are bound to a Pod.
@@ -23,7 +28,8 @@ const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// How proxies show which Pod they belong to. A token of the Pod's ServiceAccount is always enough.
+/// How proxies show which Pod they belong to. A token of the Pod's ServiceAccount is always enough, and so is a client certificate
+/// that the server has verified, with the common name `mesh:proxy:NAMESPACE:POD`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Trust {
     /// The audience that tokens must be for.
@@ -62,6 +68,15 @@ impl Identities {
         if let Some(token) = &subscriber.token {
             return self.of_token(token).await;
         }
+        if let Some(certificate) = &subscriber.peer.certificate {
+            let key = pod_of_certificate(certificate).ok_or_else(|| {
+                let message = format!(
+                    "the certificate of the proxy names no Pod: want the common name {CERTIFICATE_PREFIX}NAMESPACE:POD"
+                );
+                Refusal::Unauthenticated(message)
+            })?;
+            return self.known(&key, None);
+        }
         if let Some(address) = subscriber.peer.address.filter(|_| self.trust.pod_addresses) {
             let mut pods = self.caches.pods_at(address.ip().to_canonical()).map_err(|_| Refusal::NotReady)?;
             match (pods.pop(), pods.is_empty()) {
@@ -83,7 +98,7 @@ impl Identities {
             return self.known(&key, None);
         }
         Err(Refusal::Unauthenticated(
-            "the proxy does not show which Pod it belongs to: it needs a token of its ServiceAccount in the header authorization"
+            "the proxy does not show which Pod it belongs to: it needs a token of its ServiceAccount in the header authorization, or a client certificate"
                 .to_owned(),
         ))
     }
@@ -130,6 +145,14 @@ impl Identities {
     }
 }
 
+/// The Pod that the common name of a verified certificate names.
+fn pod_of_certificate(der: &[u8]) -> Option<ObjectKey> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    let (namespace, pod) = name.strip_prefix(CERTIFICATE_PREFIX)?.split_once(':')?;
+    (!namespace.is_empty() && !pod.is_empty()).then(|| ObjectKey::namespaced(namespace, pod))
+}
+
 /// The Pod that a node id names: its third part, as in Istio.
 fn pod_of_node(id: &str) -> Option<ObjectKey> {
     let (name, namespace) = id.split('~').nth(2)?.rsplit_once('.')?;
@@ -139,6 +162,23 @@ fn pod_of_node(id: &str) -> Option<ObjectKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    fn certificate(name: &str) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn a_certificate_names_its_pod() {
+        let pod = |name| pod_of_certificate(&certificate(name)).map(|key| key.to_string());
+        assert_eq!(pod("mesh:proxy:shop:web-1"), Some("shop/web-1".to_owned()));
+        for wrong in ["shop:web-1", "mesh:proxy:shop", "mesh:proxy::web", "mesh:proxy:shop:"] {
+            assert_eq!(pod(wrong), None, "{wrong}");
+        }
+        assert_eq!(pod_of_certificate(b"x"), None);
+    }
 
     #[test]
     fn a_node_id_names_its_pod() {

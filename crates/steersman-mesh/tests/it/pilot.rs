@@ -1,6 +1,8 @@
 //! The pilot of a control plane.
 
+mod envoy;
 mod identity;
+mod permissions;
 mod statuses;
 mod views;
 
@@ -49,12 +51,18 @@ impl Mesh {
 
     pub(crate) async fn trusting(trust: Trust) -> Mesh {
         let plane = ControlPlane::start().await;
+        let client = plane.client();
+        Mesh::with(plane, client, trust).await
+    }
+
+    /// A pilot that uses this client.
+    pub(crate) async fn with(plane: ControlPlane, client: kube::Client, trust: Trust) -> Mesh {
         for definition in DEFINITIONS {
             plane.apply(definition).await;
         }
         let stop = CancellationToken::new();
         let options = Options { trust, ..Options::default() };
-        let (manager, proxies) = add_to(Manager::new(plane.client()), &options);
+        let (manager, proxies) = add_to(Manager::new(client), &options);
         let task = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
         Mesh { plane, proxies, streams: AtomicU64::default(), stop, task }
     }

@@ -10,6 +10,7 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde_json::json;
 use steersman::cache::CachedResource;
+use steersman::write::WriteError;
 use steersman::{Lister, ObjectKey, patch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,7 @@ trait Route: CachedResource + Resource<DynamicType = ()> + Serialize + Debug {
 /// What was written lately.
 #[derive(Default)]
 struct Memory {
-    /// The version after the last write, and its time: until the cache has it, the status is known to be newer there.
+    /// The version from which a status was written last, and when: as long as the cache has that version, it is behind.
     written: HashMap<RouteName, (Option<String>, Instant)>,
 }
 
@@ -134,7 +135,7 @@ impl RouteStatuses {
             // The world is older than the cache, or the cache older than the last write: what comes next rings again.
             let is_old = verdict.is_some_and(|verdict| verdict.generation != route.meta().generation);
             let last = memory.written.get(&name);
-            let is_behind = last.is_some_and(|(version, _)| *version != route.meta().resource_version);
+            let is_behind = last.is_some_and(|(version, _)| *version == route.meta().resource_version);
             if is_old {
                 continue;
             }
@@ -152,7 +153,10 @@ impl RouteStatuses {
                 Some(Difference::Count(wanted) | Difference::State(wanted)) => wanted,
             };
             match self.write(&*route, &wanted).await {
-                Ok(version) => drop(memory.written.insert(name, (version, Instant::now()))),
+                Ok(()) => {
+                    let version = route.meta().resource_version.clone();
+                    memory.written.insert(name, (version, Instant::now()));
+                }
                 Err(error) => {
                     tracing::debug!(route = %name, %error, "the status could not be written; it is written again");
                     again = Some(AGAIN);
@@ -163,13 +167,12 @@ impl RouteStatuses {
     }
 
     /// Writes the entries of the object as it was read: entries that others have written since then would be lost.
-    async fn write<K: Route>(&self, route: &K, wanted: &[Parent]) -> Result<Option<String>, steersman::WriteError> {
+    async fn write<K: Route>(&self, route: &K, wanted: &[Parent]) -> Result<(), WriteError> {
         let patch = json!({
             "metadata": { "uid": route.meta().uid, "resourceVersion": route.meta().resource_version },
             "status": { "parents": wanted },
         });
         let key = ObjectKey::of(route);
-        let written: K = patch::merge_subresource(&self.client, &key, "status", &patch).await?;
-        Ok(written.meta().resource_version.clone())
+        patch::merge_subresource::<K>(&self.client, &key, "status", &patch).await.map(drop)
     }
 }
