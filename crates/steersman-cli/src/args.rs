@@ -36,6 +36,7 @@ pub(crate) use crate::args::store::{
 };
 pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::commands::development::run_as;
+use crate::commands::mesh::MeshCommand;
 use crate::commands::node::NodeCommand;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use rustls::pki_types::ServerName;
@@ -79,6 +80,9 @@ pub(crate) enum Command {
     /// Passes each connection on to the next server that takes one. TLS is between clients and servers, whose certificates must be valid for the
     /// name by which clients reach this address (--tls-san of `server` and `up`).
     Forward(ForwardOptions),
+    /// Parts of a mesh of Envoys, against any Kubernetes.
+    #[command(subcommand)]
+    Mesh(MeshCommand),
     /// Creates a project: an operator with its kind, controller, tests, manifests, image and CI.
     New(NewOptions),
     /// The Network controller alone, against any Kubernetes.

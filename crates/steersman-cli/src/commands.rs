@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 pub(crate) mod development;
 pub(crate) mod drop_in;
 pub(crate) mod forward;
+pub(crate) mod mesh;
 pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod store;

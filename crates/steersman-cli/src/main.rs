@@ -17,7 +17,7 @@ use crate::commands::development::codegen::new;
 use crate::commands::development::{codegen, envtest, explain_denied, run_as, webhooks};
 use crate::commands::drop_in::Program;
 use crate::commands::node::NodeCommand;
-use crate::commands::{forward, network, node, store, up};
+use crate::commands::{forward, mesh, network, node, store, up};
 use crate::plane::controllers::Role;
 use crate::process::{logging, memory, signals};
 use clap::Parser;
@@ -95,6 +95,7 @@ fn main() -> ExitCode {
             Command::Envtest(options) => envtest::run(&options).map(done),
             Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
             Command::Forward(options) => forward::run(options).await.map(done),
+            Command::Mesh(command) => mesh::run(command).await.map(done),
             Command::New(options) => new::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
             Command::Node(NodeCommand::Token(options)) => node::token(&options).await.map(done),

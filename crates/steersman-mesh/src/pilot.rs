@@ -19,11 +19,9 @@
 
 mod caches;
 mod debounce;
-pub mod debug;
 #[rustfmt::skip]
 pub mod gateway_api;
 mod identity;
-mod metrics;
 mod proxies;
 pub mod resources;
 pub mod scope;
@@ -55,7 +53,7 @@ pub const NAME: &str = "steersman-mesh-pilot";
 pub struct Options {
     /// How proxies show which Pod they belong to.
     pub trust: Trust,
-    /// What proxies are told besides.
+    /// The resources that every proxy gets besides.
     pub resources: resources::Options,
 }
 
@@ -69,7 +67,7 @@ pub fn add_to(manager: Manager, options: &Options) -> (Manager, Arc<Proxies>) {
     let caches = Caches::new(manager.informers(), &changes);
     let identities = Identities::new(client.clone(), caches.clone(), options.trust.clone());
     let proxies = Arc::new(Proxies::new(identities, caches.clone()));
-    metrics::register(manager.metrics(), &proxies);
+    serve::register_metrics(manager.metrics(), &proxies);
 
     let known = Arc::clone(&proxies);
     manager.health().ready("views", move || match known.snapshot() {

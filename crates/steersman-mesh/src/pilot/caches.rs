@@ -34,7 +34,7 @@ pub(crate) struct Caches {
 impl Caches {
     /// Caches whose changes are noted in `changes`.
     pub(crate) fn new(factory: &InformerFactory, changes: &Arc<Changes>) -> Caches {
-        // What the world is made of is read as a whole at each change; of a Pod little is needed.
+        // All of the world's objects are read at each change; of a Pod little is needed.
         let typed = factory.clone().typed();
         let pods = factory.clone().transform(shorten).informer::<Pod>(Watched::All);
         let slices = typed.informer::<EndpointSlice>(Watched::All);
@@ -74,7 +74,7 @@ impl Caches {
         self.rescoped.swap(false, Ordering::AcqRel)
     }
 
-    /// What the world is made of.
+    /// The objects that the world is made of.
     ///
     /// # Errors
     /// A cache is not filled yet.

@@ -23,7 +23,7 @@ pub const AUDIENCE: &str = "mesh.steersman.dev";
 const CERTIFICATE_PREFIX: &str = "mesh:proxy:";
 /// How long a token is checked at most.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the server says of tokens that are bound to a Pod.
+/// The claims by which the server names the Pod that a token is bound to.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";

@@ -24,7 +24,7 @@ pub struct Proxies {
     changed: watch::Sender<()>,
 }
 
-/// What proxies should have.
+/// The views that proxies should have.
 #[derive(Default)]
 struct Wanted {
     snapshot: Option<Arc<Snapshot>>,
@@ -51,10 +51,9 @@ pub(crate) struct PodId {
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) pod: PodId,
-    pub(crate) scope: Scope,
-    /// What it should have.
+    /// The view that it should have.
     pub(crate) wanted: Arc<View>,
-    /// What it said last; nothing at the beginning.
+    /// Its last report; none at the beginning.
     pub(crate) report: Option<ProxyReport>,
 }
 
@@ -124,7 +123,6 @@ impl Proxies {
         let wanted = self.wanted.lock();
         let standing = |(id, stream): (&StreamId, &Stream)| Standing {
             pod: stream.pod.clone(),
-            scope: stream.scope.clone(),
             wanted: stream.view.borrow().clone().unwrap_or_default(),
             report: reports.get(id).cloned(),
         };

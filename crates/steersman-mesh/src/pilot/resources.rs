@@ -1,4 +1,4 @@
-//! What Envoy is told of a world: resources by name, each encoded once.
+//! The resources that Envoy gets of a world, by name, each encoded once.
 //!
 //! There is one cluster for each port of a Service, named for it and for nothing else, so that a change of weights is one table of
 //! routes and never a cluster. A listener is named for its address: if a Service is made anew with the address of another, its
@@ -44,7 +44,7 @@ pub struct Resources {
     explicit: Option<Kept<SocketAddr>>,
 }
 
-/// What a listener does with connections.
+/// The treatment of a listener's connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Filters {
     /// Requests are looked into.

@@ -1,4 +1,4 @@
-//! What one proxy should have of all that there is: by the namespace of its Pod, and by what the Pod says it calls.
+//! The part of all resources that one proxy should have: by the namespace of its Pod, and by what the Pod says it calls.
 //!
 //! Proxies of the same scope share one view, and scopes for which the same comes out share one too. A view stays the same `Arc` as long
 //! as nothing in it changes, so that a change of something else costs its proxies nothing.
@@ -27,7 +27,7 @@ const NAMES_MAX: usize = 1_000;
 pub struct Scope {
     /// The namespace of the Pod, whose consumer routes count.
     pub namespace: String,
-    /// What the Pod calls.
+    /// The Services that the Pod calls.
     pub calls: Calls,
 }
 
@@ -36,7 +36,7 @@ pub struct Scope {
 pub enum Calls {
     /// All of them.
     All,
-    /// Those that one of the patterns means.
+    /// The Services that one of the patterns means.
     Only(Arc<BTreeSet<Callee>>),
 }
 
@@ -128,8 +128,8 @@ impl Snapshot {
         scope.calls == Calls::All && !self.consumers.contains(&scope.namespace) && self.options.explicit_proxy.is_none()
     }
 
-    /// What proxies of `scope` should have; without one, what those should have for which nothing special is said. The result is
-    /// `previous` itself if that is the same.
+    /// The view for proxies of `scope`; without one, for all proxies for which nothing special is said. The result is `previous` itself if
+    /// that is the same.
     pub fn view(&self, scope: Option<&Scope>, previous: &Arc<View>) -> Arc<View> {
         let namespace = scope.map(|scope| scope.namespace.as_str());
         let frontends = self.frontends(scope);

@@ -1,5 +1,8 @@
 //! The sockets of the pilot: for proxies, over TCP, TLS or a Unix socket, and for people, on loopback.
 
+mod metrics;
+pub mod state;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -21,8 +24,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::pilot::debug::State;
 use crate::pilot::proxies::Proxies;
+use crate::pilot::serve::state::State;
+
+pub(crate) use crate::pilot::serve::metrics::register as register_metrics;
 
 /// The path at which the state is served.
 pub const STATE_PATH: &str = "/debug/mesh";

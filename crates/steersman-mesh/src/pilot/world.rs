@@ -58,7 +58,7 @@ pub struct Objects {
     pub http_routes: Vec<Arc<HTTPRoute>>,
     /// All GRPCRoutes.
     pub grpc_routes: Vec<Arc<GRPCRoute>>,
-    /// What routes may refer to in other namespaces.
+    /// The permissions of routes to refer to other namespaces.
     pub grants: Vec<Arc<ReferenceGrant>>,
 }
 
@@ -69,7 +69,7 @@ pub struct World {
     pub frontends: BTreeMap<ServiceName, Arc<Frontend>>,
     /// The endpoints behind every TCP port of every Service that has endpoints.
     pub backends: BTreeMap<PortName, Arc<Backend>>,
-    /// What becomes of each route with a Service among its parents.
+    /// The verdict on each route with a Service among its parents.
     pub verdicts: BTreeMap<RouteName, RouteVerdict>,
 }
 
@@ -89,11 +89,11 @@ pub struct Frontend {
 pub struct FrontendPort {
     /// The port.
     pub name: PortName,
-    /// What clients speak.
+    /// The protocol that clients speak.
     pub protocol: Protocol,
-    /// What decides for clients without a table of their own.
+    /// The table for clients without one of their own.
     pub producer: Arc<Table>,
-    /// What decides for the clients of a namespace.
+    /// The tables for the clients of a namespace.
     pub consumers: BTreeMap<String, Arc<Table>>,
 }
 
@@ -151,7 +151,7 @@ fn frontend(service: &ServiceInfo, addresses: &[IpAddr], tables: &mut BTreeMap<P
 // === impl FrontendPort ===
 
 impl FrontendPort {
-    /// What decides for the clients of a namespace.
+    /// The tables for the clients of a namespace.
     pub fn table_for(&self, namespace: Option<&str>) -> &Arc<Table> {
         namespace.and_then(|namespace| self.consumers.get(namespace)).unwrap_or(&self.producer)
     }

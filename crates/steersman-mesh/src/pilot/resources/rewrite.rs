@@ -11,7 +11,7 @@ use crate::pilot::world::{PathChange, PathMatch, Redirect, quoted};
 pub(super) enum NewPath {
     /// In place of the prefix that matched.
     Prefix(String),
-    /// What an expression finds is replaced.
+    /// In place of whatever an expression finds.
     Regex(RegexMatchAndSubstitute),
 }
 

@@ -1,4 +1,4 @@
-//! What Envoy is told, field by field. Fields with their default value are left out.
+//! Messages for Envoy, field by field. Fields with their default value are left out.
 
 use expect_test::{Expect, expect};
 use prost::Message;
@@ -600,7 +600,7 @@ fn timeouts_retries_and_copies() {
     );
 }
 
-/// What becomes of paths below `/a` or all paths.
+/// The rewrite of paths below `/a` or of all paths.
 #[track_caller]
 fn check_prefix(prefix: &str, new: &str, expected: Expect) {
     let yaml = service("shop", "web", 1, &["http:80"])

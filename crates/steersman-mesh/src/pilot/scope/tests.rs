@@ -1,4 +1,4 @@
-//! What proxies should have, of random worlds and of given ones.
+//! Views of random worlds and of given ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn manifests() -> impl Strategy<Value = Vec<String>> {
         },
     );
     proptest::collection::vec(prop_oneof![3 => services, 2 => routes], 0..14).prop_map(|manifests| {
-        // Of two objects of one kind and name the last one counts, as in a cluster.
+        // The last of several objects of one kind and name counts, as in a cluster.
         let named = |manifest: String| {
             let key: String = manifest.lines().take(2).collect();
             (key, manifest)
@@ -158,7 +158,7 @@ fn scopes() -> Vec<Option<Scope>> {
     vec![None, Some(scope("p", "*")), Some(scope("q", "a, b.p")), Some(scope("r", "*.q"))]
 }
 
-/// What the bytes say, without the pointers.
+/// The bytes, without the pointers.
 fn content(view: &View) -> BTreeMap<(Kind, String), Vec<u8>> {
     let of_kind =
         |kind: Kind| view.set(kind).iter().map(move |one| ((kind, one.name().to_string()), one.bytes().to_vec()));

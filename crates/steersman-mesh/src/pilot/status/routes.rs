@@ -46,7 +46,7 @@ trait Route: CachedResource + Resource<DynamicType = ()> + Serialize + Debug {
     fn parents(&self) -> Vec<Parent>;
 }
 
-/// What was written lately.
+/// The writes of the last seconds.
 #[derive(Default)]
 struct Memory {
     /// The version from which a status was written last, and when: as long as the cache has that version, it is behind.

@@ -18,7 +18,7 @@ const ERROR_MAX: usize = 500;
 pub(crate) struct Tally {
     /// The proxies that should have it.
     pub(crate) n_proxies: usize,
-    /// Those that have it.
+    /// The proxies that have it.
     pub(crate) n_in_force: usize,
     /// The Pod of the first one that refuses it, and its words.
     pub(crate) refusal: Option<(String, String)>,
@@ -35,7 +35,7 @@ struct Group {
     wanted: Arc<View>,
     settled: Option<Arc<View>>,
     n_proxies: usize,
-    /// Of a proxy that refuses something, which is a group of its own: the names, the Pod, and its words.
+    /// Names and words of the resources that a proxy refuses; such a proxy is a group of its own.
     refused: Vec<(Arc<str>, Arc<str>)>,
     pod: String,
 }

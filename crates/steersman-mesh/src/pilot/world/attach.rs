@@ -26,7 +26,7 @@ pub(crate) struct Tables {
     pub(crate) consumers: BTreeMap<String, Table>,
 }
 
-/// What came out.
+/// The result: tables and verdicts.
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
     pub(crate) tables: BTreeMap<PortName, Tables>,

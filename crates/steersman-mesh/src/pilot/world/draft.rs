@@ -14,11 +14,11 @@ use crate::pilot::world::verdict::Problem;
 pub(crate) struct Draft {
     pub(crate) name: RouteName,
     pub(crate) generation: Option<i64>,
-    /// Of two rules that are otherwise equal, that of the older route counts.
+    /// The older route counts if two rules are otherwise equal.
     pub(crate) created: Option<Timestamp>,
     pub(crate) parents: Vec<ParentRef>,
     pub(crate) rules: Vec<DraftRule>,
-    /// What is accepted and has no effect.
+    /// Remarks on fields that are accepted and have no effect.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct DraftRule {
     pub(crate) name: Option<String>,
     /// Which requests, or why that cannot be told: then the rule is dropped.
     pub(crate) matches: Result<Vec<(Match, Rank)>, Problem>,
-    /// What to do, or why it cannot be done: then the requests are answered with an error.
+    /// The effect, or why there is none: then the requests are answered with an error.
     pub(crate) effect: Result<Effect, Problem>,
 }
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Effect {
     pub(crate) filters: DraftFilters,

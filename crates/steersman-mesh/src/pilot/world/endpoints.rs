@@ -20,12 +20,12 @@ pub enum Condition {
     Draining,
 }
 
-/// What is behind a port of a Service.
+/// The endpoints behind a port of a Service.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Backend {
     /// The port.
     pub name: PortName,
-    /// What its endpoints speak.
+    /// The protocol that its endpoints speak.
     pub protocol: Protocol,
     /// The endpoints, each once. Those that are neither ready nor draining are left out.
     pub endpoints: BTreeMap<SocketAddr, Condition>,

@@ -25,7 +25,7 @@ struct Grant {
     to_name: Option<String>,
 }
 
-/// What references are resolved with.
+/// Resolves references.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resolver<'a> {
     pub(crate) services: &'a BTreeMap<ServiceName, ServiceInfo>,

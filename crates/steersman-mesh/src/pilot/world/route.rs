@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::pilot::world::names::{PortName, RouteName};
 
-/// What decides at a port of a Service, for a group of clients.
+/// The rules at a port of a Service, for a group of clients.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Table {
     /// No route: the endpoints of the port get everything.
@@ -47,7 +47,7 @@ pub enum PathMatch {
     Exact(String),
     /// This one and those below it; without a slash at its end.
     Prefix(String),
-    /// Those that match the expression as a whole.
+    /// All that match the expression as a whole.
     Regex(String),
 }
 
@@ -56,11 +56,11 @@ pub enum PathMatch {
 pub enum TextMatch {
     /// This one.
     Exact(String),
-    /// Those that match the expression as a whole.
+    /// All that match the expression as a whole.
     Regex(String),
 }
 
-/// What happens to the requests that match.
+/// The treatment of the requests that match.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
     /// The route that has it.
@@ -77,7 +77,7 @@ pub struct Rule {
     pub response: HeaderChanges,
     /// Changes of host and path of what is forwarded.
     pub rewrite: Option<Rewrite>,
-    /// Who gets copies.
+    /// Further backends that get copies.
     pub mirrors: Vec<Mirror>,
     /// How long a request may take with all attempts; none is no limit.
     pub timeout: Option<Duration>,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use crate::pilot::world::names::ServiceName;
 
-/// What the Service says about the bytes on one of its ports.
+/// The protocol that a Service declares for one of its ports.
 ///
 /// `appProtocol` decides; without it the name of the port, up to its first `-`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -23,7 +23,7 @@ pub enum Holds {
     Yes,
 }
 
-/// What becomes of a route.
+/// The verdict on a route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteVerdict {
     /// The generation of the route that was read.
@@ -32,7 +32,7 @@ pub struct RouteVerdict {
     pub parents: Vec<Verdict>,
 }
 
-/// What becomes of a route at one of its parents.
+/// The verdict on a route at one of its parents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// The parent, as the route writes it.

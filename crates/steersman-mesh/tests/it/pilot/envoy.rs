@@ -14,9 +14,9 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use steersman::{Manager, ObjectKey};
-use steersman_mesh::pilot::debug::State;
 use steersman_mesh::pilot::gateway_api::gateway_networking_k8s_io::v1::HTTPRoute;
 use steersman_mesh::pilot::resources;
+use steersman_mesh::pilot::serve::state::State;
 use steersman_mesh::pilot::serve::{Address, Listening, STATE_PATH, serve, serve_state};
 use steersman_mesh::pilot::{Options, Trust, add_to};
 use steersman_testkit::ControlPlane;
@@ -36,7 +36,7 @@ const N_ALL: u64 = 300;
 const TOLERANCE: f64 = 0.05;
 const HOST: &str = "web.default:8080";
 
-/// What became of requests.
+/// The outcomes of requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     first: u64,

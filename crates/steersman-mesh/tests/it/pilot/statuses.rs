@@ -1,4 +1,4 @@
-//! What routes are told.
+//! Statuses of routes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;

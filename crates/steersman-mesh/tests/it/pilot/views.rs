@@ -1,4 +1,4 @@
-//! What proxies should have.
+//! Views of proxies.
 
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};

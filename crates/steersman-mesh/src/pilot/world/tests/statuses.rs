@@ -1,4 +1,4 @@
-//! What routes are told.
+//! Verdicts on routes.
 
 use std::fmt::Write as _;
 

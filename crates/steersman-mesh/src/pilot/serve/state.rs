@@ -1,4 +1,4 @@
-//! What the pilot knows of proxies and routes, for people: `steersman mesh proxies` and `routes` read it.
+//! The pilot's knowledge of proxies and routes, for people: `steersman mesh proxies` and `routes` read it.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ pub struct ProxyState {
     pub settled: bool,
     /// The number of resources that it should have, by type.
     pub wanted: BTreeMap<String, usize>,
-    /// Those that it does not have yet, as `TYPE NAME`.
+    /// The resources that it does not have yet, as `TYPE NAME`.
     pub pending: Vec<String>,
-    /// Those that it refuses.
+    /// The resources that it refuses.
     pub rejections: Vec<RejectionState>,
-    /// Those that it has although what they need may not be ready.
+    /// The resources that it has although their clusters may not be ready.
     pub hurried: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct RouteState {
     pub references: Option<String>,
     /// The proxies that should have it.
     pub proxies: usize,
-    /// Those that have it.
+    /// The proxies that have it.
     pub in_force: usize,
     /// The first that refuses it, with its words.
     pub refusal: Option<String>,
@@ -92,7 +92,7 @@ pub struct State {
 const NAMES_MAX: usize = 100;
 
 impl State {
-    /// What the pilot knows now.
+    /// The state as it is now.
     pub fn of(proxies: &Proxies) -> State {
         let standings = proxies.standings();
         let snapshot = proxies.snapshot();
