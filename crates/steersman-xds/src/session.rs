@@ -126,6 +126,7 @@ impl Session {
                 Some(error) => self.rejected(now, kind, outstanding, &error),
                 None => self.acknowledged(kind, outstanding),
             }
+            self.track_mut(kind).inherits = false;
         }
         let set = self.view.as_ref().map(|view| view.set(kind));
         let track = &mut self.tracks[kind.index()];

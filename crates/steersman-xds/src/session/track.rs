@@ -66,10 +66,9 @@ pub(crate) struct Track {
     wildcard: bool,
     /// The number of names that the proxy has given.
     n_named: usize,
-    /// Whether the proxy has clusters or listeners from before the stream, and has not said which.
+    /// Whether the proxy may have clusters or listeners from before the stream, and has not said which. Ends with its first answer. A version says
+    /// nothing of it: a proxy that has rejected a part of its first response has the rest, and no version.
     pub(crate) inherits: bool,
-    /// Whether the proxy has answered a response.
-    confirmed: bool,
     /// The number of resources that the proxy had when the stream began.
     n_told: usize,
     pub(crate) entries: BTreeMap<Arc<str>, Entry>,
@@ -188,12 +187,8 @@ impl Track {
 
     /// Whether the proxy has, or may have, resources of which is not known what they refer to.
     pub(crate) fn is_opaque(&self) -> bool {
-        let mut entries = self.entries.values();
-        if self.inherits {
-            return !self.confirmed
-                || entries.any(|entry| entry.has.is_opaque() || entry.has.is_nothing() && entry.perhaps.is_some());
-        }
-        entries.any(|entry| entry.has.is_opaque())
+        let is_opaque = |entry: &Entry| entry.has.is_opaque() || entry.has.is_nothing() && entry.perhaps.is_some();
+        self.inherits || self.entries.values().any(is_opaque)
     }
 
     pub(crate) fn outstanding(&self) -> Option<&Outstanding> {
@@ -265,9 +260,7 @@ impl Track {
 
     /// The response that a request answers.
     pub(crate) fn answered_by(&mut self, nonce: &str) -> Option<Outstanding> {
-        let outstanding = self.outstanding.take_if(|outstanding| outstanding.nonce == nonce);
-        self.confirmed |= outstanding.is_some();
-        outstanding
+        self.outstanding.take_if(|outstanding| outstanding.nonce == nonce)
     }
 
     pub(crate) fn sent(&mut self, outstanding: Outstanding) {
@@ -326,7 +319,7 @@ impl Track {
             }
             Change::Names { names, version } => {
                 let has_some = is_first && !version.is_empty();
-                self.inherits |= has_some && kind.is_complete();
+                self.inherits |= is_first && kind.is_complete();
                 let has = if has_some && !kind.is_complete() { Has::Foreign(version.into()) } else { Has::Nothing };
                 let before = self.n_named;
                 let forgotten = self.subscribe_names(kind, names, &has, set);

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod envoy;
+mod limits;
 
 mod support;
