@@ -51,18 +51,18 @@ impl Mesh {
 
     pub(crate) async fn trusting(trust: Trust) -> Mesh {
         let plane = ControlPlane::start().await;
-        let client = plane.client();
-        Mesh::with(plane, client, trust).await
+        let manager = Manager::new(plane.client());
+        Mesh::with(plane, manager, trust).await
     }
 
-    /// A pilot that uses this client.
-    pub(crate) async fn with(plane: ControlPlane, client: kube::Client, trust: Trust) -> Mesh {
+    /// A pilot in this manager.
+    pub(crate) async fn with(plane: ControlPlane, manager: Manager, trust: Trust) -> Mesh {
         for definition in DEFINITIONS {
             plane.apply(definition).await;
         }
         let stop = CancellationToken::new();
         let options = Options { trust, ..Options::default() };
-        let (manager, proxies) = add_to(Manager::new(client), &options);
+        let (manager, proxies) = add_to(manager, &options);
         let task = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
         Mesh { plane, proxies, streams: AtomicU64::default(), stop, task }
     }

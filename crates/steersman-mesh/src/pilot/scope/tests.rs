@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use serde_json::json;
 use steersman_xds::{Kind, View};
 
 use crate::pilot::resources::Options;
@@ -218,5 +219,39 @@ proptest! {
                 assert!(Arc::ptr_eq(view, &snapshot.view(scope.as_ref(), view)));
             }
         }
+    }
+
+    #[test]
+    fn any_annotation_is_read_or_refused(text in "[a-c.*, ]{0,20}|.{0,12}") {
+        if let Ok(Calls::Only(callees)) = Calls::parse(&text, "p") {
+            assert!(callees.len() <= text.split(',').count());
+        }
+    }
+
+    #[test]
+    fn whatever_a_route_says_a_view_comes_out(words in proptest::collection::vec(".{0,12}|[/a-z(){}%\\\\*.]{0,12}", 10)) {
+        let rule = json!({
+            "name": words[0],
+            "matches": [{
+                "path": {"type": "RegularExpression", "value": words[1]},
+                "headers": [{"name": words[2], "type": words[3], "value": words[4]}],
+            }, {"path": {"value": words[5]}, "queryParams": [{"name": words[2], "value": words[4]}]}],
+            "filters": [
+                {"type": "URLRewrite", "urlRewrite": {"hostname": words[6], "path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": words[7]}}},
+                {"type": "ResponseHeaderModifier", "responseHeaderModifier": {"set": [{"name": words[2], "value": words[8]}]}},
+            ],
+            "timeouts": {"request": words[9]},
+            "backendRefs": [{"name": "a", "port": 80}],
+        });
+        let plain = json!({"matches": [{"path": {"value": words[5]}}], "backendRefs": [{"name": words[0], "kind": words[1], "port": -1}]});
+        let route = json!({
+            "metadata": {"namespace": "p", "name": "r"},
+            "spec": {"parentRefs": [{"group": "", "kind": "Service", "name": "a"}], "rules": [rule, plain]},
+        });
+        let mut objects = objects(&service("p", "a", 1, &["http:80"]));
+        objects.http_routes.push(Arc::new(serde_json::from_value(route).unwrap()));
+        let snapshot = Snapshot::of(World::of(&objects), &options(true), &Snapshot::default());
+        let view = snapshot.view(Some(&scope("p", "*")), &Arc::default());
+        assert!(view.get(Kind::Route, "outbound|80||a.p.svc").is_some());
     }
 }

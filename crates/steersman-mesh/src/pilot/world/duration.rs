@@ -33,6 +33,21 @@ pub(crate) fn parse(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::proptest;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(hours in 0_u64..99_999, millis in 0_u64..99_999) {
+            let written = format!("{hours}h{millis}ms");
+            assert_eq!(parse(&written), Some(Duration::from_secs(hours * 3_600) + Duration::from_millis(millis)));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9hms.\\-µ ]{0,24}|.{0,12}") {
+            let is_written_so = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
+            assert!(parse(&text).is_none() || is_written_so);
+        }
+    }
 
     #[test]
     fn durations_are_pairs_of_digits_and_units() {

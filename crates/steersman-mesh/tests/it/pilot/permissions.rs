@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
-use steersman::ObjectKey;
+use steersman::{Manager, ObjectKey};
 use steersman_mesh::pilot::gateway_api::gateway_networking_k8s_io::v1::HTTPRoute;
-use steersman_mesh::pilot::{AUDIENCE, Trust};
+use steersman_mesh::pilot::{AUDIENCE, NAME, Trust};
 use steersman_testkit::{ControlPlane, User};
 use steersman_xds::{Subscriber, Token};
 
@@ -22,8 +22,8 @@ async fn the_rules_of_the_manifest_are_enough() {
     plane.apply(RULES).await;
     let groups = ["system:serviceaccounts".to_owned(), "system:serviceaccounts:mesh-system".to_owned()];
     let pilot = User::authenticated("system:serviceaccount:mesh-system:mesh-pilot", groups);
-    let client = plane.client_as(pilot);
-    let mesh = Mesh::with(plane, client, Trust::default()).await;
+    let manager = Manager::new(plane.client_as(pilot)).elect(NAME, "mesh-system");
+    let mesh = Mesh::with(plane, manager, Trust::default()).await;
 
     mesh.plane.apply("apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: default, name: proxy}\n").await;
     let pod: Pod = mesh.pod("default", "client", "10.9.1.1", json!({"spec": {"serviceAccountName": "proxy"}})).await;
