@@ -83,6 +83,8 @@ pub(crate) struct Track {
     pub(crate) rejections: BTreeMap<Arc<str>, Rejection>,
     nonce: String,
     outstanding: Option<Outstanding>,
+    /// Whether a request was ignored, in which the proxy may have stopped to want something that the next one has again.
+    in_doubt: bool,
     /// Whether there must be a response, even one without resources.
     must_answer: bool,
 }
@@ -254,8 +256,10 @@ impl Track {
 
     /// Whether a request must be ignored. In the state-of-the-world variant, one that does not answer the last response is followed by one
     /// that does, and only that one has the proxy's names. In the delta variant names are changes, and always count.
-    pub(crate) fn is_stale(&self, request: &Request) -> bool {
-        self.asked && matches!(request.change, Change::Names { .. }) && request.nonce != self.nonce
+    pub(crate) fn is_stale(&mut self, request: &Request) -> bool {
+        let is_stale = self.asked && matches!(request.change, Change::Names { .. }) && request.nonce != self.nonce;
+        self.in_doubt |= is_stale;
+        is_stale
     }
 
     /// The response that a request answers.
@@ -325,7 +329,8 @@ impl Track {
                 let forgotten = self.subscribe_names(kind, names, &has, set);
                 // A proxy that stops and begins to want a name sends the same names as before.
                 let is_repeated = forgotten.is_empty() && self.n_named == before && purpose == Purpose::Ask;
-                if is_repeated && !is_first && !kind.is_complete() {
+                let in_doubt = std::mem::take(&mut self.in_doubt);
+                if (is_repeated || in_doubt) && !is_first && !kind.is_complete() {
                     self.send_all_again();
                 }
                 forgotten

@@ -55,7 +55,6 @@ impl Body for Requests {
 /// A connection, and how the server's side of it ends.
 struct Client {
     sender: http2::SendRequest<Requests>,
-    connection: JoinHandle<hyper::Result<()>>,
     served: JoinHandle<Result<(), ConnectionError>>,
 }
 
@@ -80,8 +79,8 @@ impl Client {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         let (sender, connection) =
             builder.initial_stream_window_size(WINDOW_BYTES).handshake(TokioIo::new(near)).await.unwrap();
-        let connection = tokio::spawn(connection);
-        Client { sender, connection, served }
+        tokio::spawn(connection);
+        Client { sender, served }
     }
 
     async fn open(&mut self, path: &str, requests: &[Bytes]) -> http::Response<Incoming> {
@@ -146,7 +145,7 @@ async fn streams_names_and_bytes_are_bounded() {
     // What ends makes room.
     let mut reports = running.plane.reports.subscribe();
     reports.wait_for(|reports| reports.len() == 3).await.unwrap();
-    client.connection.abort();
+    client.served.abort();
     reports.wait_for(|reports| reports.is_empty()).await.unwrap();
     running.stop().await;
 }
