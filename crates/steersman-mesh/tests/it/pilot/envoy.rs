@@ -12,8 +12,11 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use steersman::{Manager, ObjectKey};
+use steersman::{Manager, ManagerError, ObjectKey};
 use steersman_mesh::pilot::gateway_api::gateway_networking_k8s_io::v1::HTTPRoute;
 use steersman_mesh::pilot::resources;
 use steersman_mesh::pilot::serve::state::State;
@@ -67,7 +70,6 @@ async fn weights_change_under_load_without_an_error_and_shares_follow() {
     let proxy = envoy.explicit_listener().await;
     let counts = watch::Sender::new(Counts::default());
     let stop = CancellationToken::new();
-    let started = std::time::SystemTime::now();
     let load: Vec<_> = (0..4).map(|_| tokio::spawn(load(proxy, counts.clone(), stop.clone()))).collect();
 
     for (first, second) in [(90, 10), (80, 20), (50, 50), (0, 100)] {
@@ -100,7 +102,51 @@ async fn weights_change_under_load_without_an_error_and_shares_follow() {
     for task in load {
         task.await.unwrap();
     }
-    println!("{:?} in {:?}", counts.borrow(), started.elapsed().unwrap());
+    assert_eq!(counts.borrow().failed, 0, "{:?}", counts.borrow());
+    mesh.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pilot_that_restarts_and_an_endpoint_that_goes_cost_no_request() {
+    let Some(program) = program() else { return };
+    let Some(address) = own_address() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut mesh = EnvoyMesh::start(dir.path()).await;
+    let ports = [upstream(address, "v1").await, upstream(address, "v2").await, upstream(address, "v2").await];
+    for (name, port) in [("web", ports[0]), ("v1", ports[0]), ("v2", ports[1])] {
+        mesh.plane.apply(&service(name, address, port)).await;
+    }
+    mesh.plane.apply(&slice("v2", "other", address, ports[2])).await;
+    mesh.plane.apply(&route(50, 50, "")).await;
+    mesh.plane.apply(&client_pod()).await;
+    let envoy = Envoy::start(&program, dir.path()).await;
+    mesh.programmed().await;
+    let proxy = envoy.explicit_listener().await;
+    let counts = watch::Sender::new(Counts::default());
+    let stop = CancellationToken::new();
+    let load: Vec<_> = (0..4).map(|_| tokio::spawn(load(proxy, counts.clone(), stop.clone()))).collect();
+    share_of_second(&counts, N_ALL).await;
+
+    // While no pilot runs, traffic goes on as before. The next one tells what has changed since.
+    mesh.stop_pilot().await;
+    mesh.plane.apply(&route(0, 100, "")).await;
+    let share = share_of_second(&counts, N_COUNTED).await;
+    assert!((share - 0.5).abs() <= TOLERANCE, "{share}");
+    mesh.start_pilot(dir.path()).await;
+    mesh.programmed().await;
+    assert!((share_of_second(&counts, N_ALL).await - 1.0).abs() < f64::EPSILON);
+
+    let slices = Api::<EndpointSlice>::namespaced(mesh.plane.client(), "default");
+    slices.delete("v2-other", &DeleteParams::default()).await.unwrap();
+    while !envoy.has_one_endpoint("outbound|8080||v2.default.svc").await {
+        tokio::task::yield_now().await;
+    }
+    share_of_second(&counts, N_ALL).await;
+
+    stop.cancel();
+    for task in load {
+        task.await.unwrap();
+    }
     assert_eq!(counts.borrow().failed, 0, "{:?}", counts.borrow());
     mesh.stop().await;
 }
@@ -174,9 +220,14 @@ async fn upstream(address: IpAddr, name: &'static str) -> u16 {
 /// A control plane with a pilot that listens.
 struct EnvoyMesh {
     plane: ControlPlane,
+    pilot: Option<Pilot>,
+}
+
+/// A running pilot.
+struct Pilot {
     state: SocketAddr,
     stop: CancellationToken,
-    task: tokio::task::JoinHandle<Result<(), steersman::ManagerError>>,
+    task: tokio::task::JoinHandle<Result<(), ManagerError>>,
 }
 
 impl EnvoyMesh {
@@ -185,6 +236,12 @@ impl EnvoyMesh {
         for definition in DEFINITIONS {
             plane.apply(definition).await;
         }
+        let mut mesh = EnvoyMesh { plane, pilot: None };
+        mesh.start_pilot(dir).await;
+        mesh
+    }
+
+    async fn start_pilot(&mut self, dir: &Path) {
         let options = Options {
             trust: Trust { node_ids: true, ..Trust::default() },
             resources: resources::Options {
@@ -192,7 +249,7 @@ impl EnvoyMesh {
                 cluster_domain: "cluster.local".to_owned(),
             },
         };
-        let (manager, proxies) = add_to(Manager::new(plane.client()), &options);
+        let (manager, proxies) = add_to(Manager::new(self.plane.client()), &options);
         let server = Server::new(Arc::clone(&proxies), steersman_xds::Options::default());
         let listening = Listening::bind(&Address::Unix(socket(dir))).await.unwrap();
         let state = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -202,12 +259,17 @@ impl EnvoyMesh {
             .run_always("state", move |stop| serve_state(state, proxies, stop));
         let stop = CancellationToken::new();
         let task = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
-        EnvoyMesh { plane, state: state_address, stop, task }
+        self.pilot = Some(Pilot { state: state_address, stop, task });
     }
 
-    async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap().unwrap();
+    async fn stop_pilot(&mut self) {
+        let Pilot { stop, task, .. } = self.pilot.take().unwrap();
+        stop.cancel();
+        task.await.unwrap().unwrap();
+    }
+
+    async fn stop(mut self) {
+        self.stop_pilot().await;
         self.plane.stop().await;
     }
 
@@ -232,7 +294,7 @@ impl EnvoyMesh {
     }
 
     async fn state(&self) -> State {
-        serde_json::from_slice(&get(self.state, STATE_PATH).await).unwrap()
+        serde_json::from_slice(&get(self.pilot.as_ref().unwrap().state, STATE_PATH).await).unwrap()
     }
 }
 
@@ -297,6 +359,14 @@ impl Envoy {
         }
     }
 
+    /// Whether a cluster has one endpoint.
+    async fn has_one_endpoint(&self, cluster: &str) -> bool {
+        let clusters: Value = serde_json::from_slice(&get(self.admin, "/clusters?format=json").await).unwrap();
+        let all = clusters["cluster_statuses"].as_array().unwrap();
+        let found = all.iter().find(|one| one["name"] == cluster);
+        found.and_then(|one| one["host_statuses"].as_array()).is_some_and(|hosts| hosts.len() == 1)
+    }
+
     /// The port at which the explicit proxy listens.
     async fn explicit_listener(&self) -> SocketAddr {
         loop {
@@ -349,9 +419,16 @@ kind: Service
 metadata: {{namespace: default, name: {name}}}
 spec: {{ports: [{{name: http, port: 8080}}]}}
 ---
-apiVersion: discovery.k8s.io/v1
+{}",
+        slice(name, "1", address, port)
+    )
+}
+
+fn slice(service: &str, suffix: &str, address: IpAddr, port: u16) -> String {
+    format!(
+        "apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {{namespace: default, name: {name}-1, labels: {{kubernetes.io/service-name: {name}}}}}
+metadata: {{namespace: default, name: {service}-{suffix}, labels: {{kubernetes.io/service-name: {service}}}}}
 addressType: IPv4
 ports: [{{name: http, port: {port}}}]
 endpoints: [{{addresses: [{address}]}}]
