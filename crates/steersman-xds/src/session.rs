@@ -30,7 +30,7 @@ mod stage;
 mod track;
 
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;
 

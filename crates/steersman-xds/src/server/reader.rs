@@ -122,7 +122,12 @@ pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Incoming, Statu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::model::Random;
+    use crate::session::model::views::Views;
+    use crate::session::{Now, Session};
     use bytes::BufMut;
+    use std::time::SystemTime;
+    use tokio::time::Instant;
 
     fn framed(message: &[u8]) -> BytesMut {
         let mut buffer = BytesMut::new();
@@ -157,6 +162,57 @@ mod tests {
         let mut compressed = framed(b"a");
         compressed[0] = 1;
         assert!(take_message(&mut compressed, 5).unwrap_err().message().contains("compressed"));
+    }
+
+    /// Recorded requests with bytes changed at random are read, or refused, and what is read does not upset a session.
+    #[test]
+    fn no_request_makes_a_session_panic() {
+        let recorded = include_str!("../../testdata/recorded.txt").lines();
+        let requests: Vec<(Variant, Vec<u8>)> = recorded
+            .filter_map(|line| {
+                let (name, digits) = line.split_once("DiscoveryRequest ")?;
+                let variant = if name.ends_with("Delta") { Variant::Delta } else { Variant::StateOfTheWorld };
+                let byte = |place| u8::from_str_radix(&digits[place..place + 2], 16).unwrap();
+                Some((variant, (0..digits.len()).step_by(2).map(byte).collect()))
+            })
+            .collect();
+        assert_eq!(requests.len(), 2);
+        let mut random = Random(1);
+        let mut n_read = 0;
+        for _ in 0..200 {
+            let (variant, request) = &requests[usize::from(random.one_in(2))];
+            let mut session = Session::new(*variant);
+            session.wanted(Views::new(&mut random).current());
+            for _ in 0..3 {
+                let mut bytes = request.clone();
+                for _ in 0..random.below(3) {
+                    let place = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+                    bytes[place] = u8::try_from(random.below(256)).unwrap();
+                }
+                let Ok(Incoming { node, .. }) = decode(*variant, bytes.clone().into()) else { continue };
+                n_read += usize::from(node.is_some());
+                // A type that is served, in the place of the one of one letter.
+                for kind in Kind::ALL {
+                    let typed = with_type(*variant, &bytes, kind);
+                    let Ok(Incoming { request: Some(request), .. }) = decode(*variant, typed) else { continue };
+                    let now = Now { instant: Instant::now().into_std(), time: SystemTime::UNIX_EPOCH };
+                    session.request(now, request, 100).unwrap();
+                    assert!((0..100).any(|_| session.next(now).is_none()), "it ends");
+                }
+            }
+        }
+        assert!(n_read > 50, "{n_read}");
+    }
+
+    /// Appends a type to a request: of a field that is there twice, the last one counts.
+    fn with_type(variant: Variant, request: &[u8], kind: Kind) -> Bytes {
+        let field = match variant {
+            Variant::Delta => 2,
+            Variant::StateOfTheWorld => 4,
+        };
+        let url = kind.type_url();
+        let head = [field << 3 | 2, u8::try_from(url.len()).unwrap()];
+        [request, &head, url.as_bytes()].concat().into()
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Stream<S: Source> {
 enum Event {
     Asked(Question),
     Gone,
-    Read(Result<Option<Incoming>, Status>),
+    Read(Box<Result<Option<Incoming>, Status>>),
     Room,
     Stopped,
     Time,
@@ -165,7 +165,7 @@ impl<S: Source> Served<S> {
             let deadline = self.deadline();
             // Each of these can be dropped and asked again: nothing is lost.
             let event = tokio::select! {
-                read = reader.next() => Event::Read(read),
+                read = reader.next() => Event::Read(Box::new(read)),
                 changed = views.changed() => Event::View(changed),
                 Some(question) = questions.recv() => Event::Asked(question),
                 _ = self.stream.sender.reserve(), if !has_room => Event::Room,
@@ -178,13 +178,16 @@ impl<S: Source> Served<S> {
                     // Whoever has asked may be gone.
                     let _ = question.send(self.session.resources());
                 }
-                Event::Gone | Event::Read(Ok(None)) => return Status::new(Code::Ok, ""),
-                Event::Read(Ok(Some(incoming))) => {
-                    if let Err(status) = self.take(incoming) {
-                        return status;
+                Event::Gone => return Status::new(Code::Ok, ""),
+                Event::Read(read) => match *read {
+                    Ok(Some(incoming)) => {
+                        if let Err(status) = self.take(incoming) {
+                            return status;
+                        }
                     }
-                }
-                Event::Read(Err(status)) => return status,
+                    Ok(None) => return Status::new(Code::Ok, ""),
+                    Err(status) => return status,
+                },
                 Event::Room => {}
                 Event::Stopped => return stopped(),
                 Event::Time => {

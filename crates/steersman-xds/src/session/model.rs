@@ -3,7 +3,7 @@
 //! the session has said that it sent it too early; and in the end the proxy has what it should have.
 
 mod envoy;
-mod views;
+pub(crate) mod views;
 
 use crate::report::Variant;
 use crate::session::model::envoy::Envoy;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Random numbers of a seed (splitmix64).
 #[derive(Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(crate) fn next(&mut self) -> u64 {
@@ -236,5 +236,5 @@ fn no_order_of_events_makes_a_route_to_a_cluster_that_does_not_serve() {
         return run_all(std::iter::once(seed));
     }
     let is_long = std::env::var("STEERSMAN_LONG").is_ok_and(|long| long == "1");
-    run_all(0..if is_long { 10_000 } else { 300 });
+    run_all(0..if is_long { 10_000 } else { 200 });
 }

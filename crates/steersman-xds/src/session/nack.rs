@@ -57,7 +57,13 @@ impl Session {
                 // Nothing but removals can be meant, and repeating them changes nothing; or they were made with what was not named.
                 (entry.has, entry.perhaps) = (Has::Nothing, None);
             } else {
+                // It may be gone or not: it is removed, or sent, once more.
                 entry.told_absent = false;
+                match std::mem::take(&mut entry.has) {
+                    Has::Resource(resource) => entry.perhaps = Some(resource),
+                    Has::Known(version) => entry.has = Has::Foreign(version.to_string().into()),
+                    other => entry.has = other,
+                }
             }
             track.look_at(item.name);
         }

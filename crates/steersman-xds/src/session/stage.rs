@@ -314,7 +314,8 @@ impl Session {
             entry.again = false;
             entry.told_absent = item.resource.is_none();
             entry.ready &= item.resource.is_some();
-            entry.sent = sequence;
+            // No endpoints make a cluster ready that is being removed.
+            entry.sent = if item.resource.is_some() { sequence } else { u64::MAX };
         }
         let nonce = sequence.to_string();
         self.track_mut(kind).sent(Outstanding { nonce: nonce.clone(), sequence, items });

@@ -103,7 +103,7 @@ pub(crate) struct Entry {
     pub(crate) told_absent: bool,
     /// Whether a cluster has served with endpoints since it was added. Stays so while the cluster is changed.
     pub(crate) ready: bool,
-    /// The number of the last response that carried it as something new, 0 if none did on this stream.
+    /// The number of the last response that carried it as something new, 0 if none did on this stream, and more than any if it was removed.
     pub(crate) sent: u64,
     /// The number of the last acknowledged response that carried it.
     pub(crate) acknowledged: u64,
@@ -364,7 +364,7 @@ impl Track {
             let entry = self.entries.get_mut(name.as_str());
             // What the proxy has told that it has is compared. Everything else that it asks for is sent.
             if let Some(entry) = entry {
-                entry.again = !(is_first && !entry.has.is_nothing());
+                entry.again = !is_first || entry.has.is_nothing();
             }
         }
         if is_first {
