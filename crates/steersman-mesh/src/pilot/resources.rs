@@ -39,14 +39,14 @@ pub struct Options {
 pub struct Resources {
     clusters: BTreeMap<PortName, Kept<Protocol>>,
     endpoints: BTreeMap<PortName, Kept<Arc<Backend>>>,
-    listeners: BTreeMap<SocketAddr, Kept<(PortName, Filters)>>,
+    listeners: BTreeMap<(SocketAddr, Filters), Kept<PortName>>,
     routes: BTreeMap<(PortName, Option<String>), Kept<Arc<Table>>>,
     explicit: Option<Kept<SocketAddr>>,
 }
 
 /// The treatment of a listener's connections.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Filters {
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Filters {
     /// Requests are looked into.
     Http,
     /// Bytes are passed on.
@@ -86,29 +86,32 @@ impl Resources {
     }
 
     fn add_port(&mut self, frontend: &Frontend, port: &FrontendPort, previous: &Resources) {
-        let filters = if port.is_http() { Filters::Http } else { Filters::Tcp };
-        for address in &frontend.addresses {
-            let address = SocketAddr::new(*address, port.name.port);
-            // No two Services have one address, but for a moment two may seem to: the first by name has it.
-            if self.listeners.contains_key(&address) {
-                continue;
-            }
-            let listener = kept(previous.listeners.get(&address), (port.name.clone(), filters), |(name, filters)| {
-                listeners::listener(address, name, *filters)
-            });
-            self.listeners.insert(address, listener);
-        }
-        if filters == Filters::Tcp {
-            return;
-        }
         let tables = std::iter::once((None, &port.producer))
             .chain(port.consumers.iter().map(|(namespace, table)| (Some(namespace.clone()), table)));
         for (namespace, table) in tables {
-            let place = (port.name.clone(), namespace);
-            let routes =
-                kept(previous.routes.get(&place), Arc::clone(table), |table| routes::routes(&port.name, table));
-            self.routes.insert(place, routes);
+            let filters = Filters::of(port, namespace.as_deref());
+            for address in &frontend.addresses {
+                self.add_listener(SocketAddr::new(*address, port.name.port), filters, &port.name, previous);
+            }
+            if filters == Filters::Http {
+                let place = (port.name.clone(), namespace);
+                let known = previous.routes.get(&place);
+                let routes = kept(known, Arc::clone(table), |table| routes::routes(&port.name, table));
+                self.routes.insert(place, routes);
+            }
         }
+    }
+
+    fn add_listener(&mut self, address: SocketAddr, filters: Filters, port: &PortName, previous: &Resources) {
+        // No two Services have one address, but for a moment two may seem to: the first by name has it.
+        let owner = [Filters::Http, Filters::Tcp].iter().find_map(|filters| self.listeners.get(&(address, *filters)));
+        if owner.is_some_and(|owner| owner.input != *port) {
+            return;
+        }
+        let place = (address, filters);
+        let listener =
+            kept(previous.listeners.get(&place), port.clone(), |port| listeners::listener(address, port, filters));
+        self.listeners.insert(place, listener);
     }
 
     /// The cluster of a port, and its endpoints.
@@ -117,9 +120,9 @@ impl Resources {
     }
 
     /// The listener at an address of a port.
-    pub(crate) fn listener(&self, address: IpAddr, port: &PortName) -> Option<&Arc<Resource>> {
-        let listener = self.listeners.get(&SocketAddr::new(address, port.port))?;
-        (listener.input.0 == *port).then_some(&listener.resource)
+    pub(crate) fn listener(&self, address: IpAddr, port: &PortName, filters: Filters) -> Option<&Arc<Resource>> {
+        let listener = self.listeners.get(&(SocketAddr::new(address, port.port), filters))?;
+        (listener.input == *port).then_some(&listener.resource)
     }
 
     /// The routes of a port for clients of a namespace.
@@ -142,6 +145,15 @@ impl Resources {
         let listeners = self.listeners.values().map(|kept| &kept.resource);
         let routes = self.routes.values().map(|kept| &kept.resource);
         clusters.chain(endpoints).chain(listeners).chain(routes).chain(self.explicit())
+    }
+}
+
+// === impl Filters ===
+
+impl Filters {
+    /// The treatment of connections to a port from clients of a namespace.
+    pub(crate) fn of(port: &FrontendPort, namespace: Option<&str>) -> Filters {
+        if port.is_http(namespace) { Filters::Http } else { Filters::Tcp }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use steersman_xds::{Kind, Resource, Set, View};
 
-use crate::pilot::resources::{EXPLICIT, Options, Resources, explicit_routes};
+use crate::pilot::resources::{EXPLICIT, Filters, Options, Resources, explicit_routes};
 use crate::pilot::world::{Frontend, PortName, ServiceName, World};
 
 /// The annotation of a Pod, or of a namespace for its Pods, with the Services that the Pod calls: names with commas between
@@ -136,11 +136,12 @@ impl Snapshot {
         let mut parts = Parts::default();
         for frontend in &frontends {
             for port in &frontend.ports {
+                let filters = Filters::of(port, namespace);
                 for address in &frontend.addresses {
-                    parts.listeners.extend(self.resources.listener(*address, &port.name).cloned());
+                    parts.listeners.extend(self.resources.listener(*address, &port.name, filters).cloned());
                 }
                 parts.add_backend(&self.resources, &port.name);
-                if port.is_http() {
+                if filters == Filters::Http {
                     parts.routes.extend(self.resources.routes(&port.name, namespace).cloned());
                     port.table_for(namespace).backends().for_each(|name| parts.add_backend(&self.resources, name));
                 }

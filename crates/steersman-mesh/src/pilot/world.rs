@@ -156,12 +156,13 @@ impl FrontendPort {
         namespace.and_then(|namespace| self.consumers.get(namespace)).unwrap_or(&self.producer)
     }
 
-    /// Whether requests are looked into: the port is declared as HTTP, or has a route. Other ports carry bytes.
-    pub fn is_http(&self) -> bool {
+    /// Whether requests of clients of a namespace are looked into: the port is declared as HTTP, or they have a route. Otherwise
+    /// bytes are passed on. A consumer route says nothing of the bytes of others: else any namespace could break their connections.
+    pub fn is_http(&self, namespace: Option<&str>) -> bool {
         match self.protocol {
             Protocol::Http1 | Protocol::Http2 => true,
             Protocol::Tcp | Protocol::Tls => false,
-            Protocol::Undeclared => !self.consumers.is_empty() || *self.producer != Table::Forward,
+            Protocol::Undeclared => **self.table_for(namespace) != Table::Forward,
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn explicit_routes(frontends: &[&Arc<Frontend>], namespace: &str, dom
     let (mut virtual_hosts, mut needed) = (Vec::new(), BTreeSet::new());
     let mut taken: BTreeMap<String, ()> = BTreeMap::new();
     for frontend in frontends {
-        for port in frontend.ports.iter().filter(|port| port.is_http()) {
+        for port in frontend.ports.iter().filter(|port| port.is_http(Some(namespace))) {
             let table = port.table_for(Some(namespace));
             let mut domains = domains(frontend, port, namespace, domain);
             // Envoy refuses a table in which two hosts have the same name.

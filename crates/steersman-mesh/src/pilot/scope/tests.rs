@@ -75,6 +75,21 @@ fn clients_of_a_namespace_with_a_consumer_route_have_other_routes_and_the_same_l
 }
 
 #[test]
+fn a_consumer_route_leaves_the_bytes_of_other_clients_alone() {
+    let to = "[{backendRefs: [{name: db, namespace: shop, port: 5432}]}]";
+    let yaml = service("shop", "db", 1, &["db:5432"]) + &http_route("client", "r", "name: db, namespace: shop", to);
+    let snapshot = snapshot(&yaml, &Snapshot::default());
+    let consumer = snapshot.view(Some(&scope("client", "*")), &Arc::default());
+    let common = snapshot.view(None, &Arc::default());
+    let needs = |view: &View| {
+        let listener = view.get(Kind::Listener, "10.96.0.1:5432").unwrap();
+        listener.needs().iter().map(|need| need.kind).collect::<Vec<_>>()
+    };
+    assert_eq!([needs(&consumer), needs(&common)], [[Kind::Route], [Kind::Cluster]]);
+    assert_eq!(names(&common, Kind::Route), [""; 0]);
+}
+
+#[test]
 fn a_change_that_does_not_concern_a_view_leaves_it() {
     let web = service("shop", "web", 1, &["http:80"]);
     let first = snapshot(&(web.clone() + &service("shop", "v1", 2, &["http:80"])), &Snapshot::default());
