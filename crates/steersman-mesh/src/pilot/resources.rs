@@ -3,7 +3,7 @@
 //! There is one cluster for each port of a Service, named for it and for nothing else, so that a change of weights is one table of
 //! routes and never a cluster. A listener is named for its address: if a Service is made anew with the address of another, its
 //! listener changes in place. A table of routes has the name of its port, for all clients: which table is meant is a matter of the
-//! namespace, so that a first route for a namespace changes no listener.
+//! namespace, so that a first route for a namespace changes no listener of a port that is declared as HTTP.
 
 mod backends;
 mod listeners;
