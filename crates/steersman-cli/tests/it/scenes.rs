@@ -2,6 +2,7 @@
 
 pub(crate) mod initializers;
 pub(crate) mod mesh;
+pub(crate) mod pilot;
 pub(crate) mod tour;
 pub(crate) mod webhooks;
 pub(crate) mod workloads;

@@ -1,4 +1,4 @@
-//! The injector as a whole, on a control plane in the test's own process.
+//! The injector and the pilot as a whole, on a control plane in the test's own process.
 //!
 //! The tests of `steersman-cli` cover what needs a process and kubectl.
 
@@ -10,4 +10,5 @@ mod environment;
 mod life;
 mod manifests;
 mod others;
+mod pilot;
 mod refusals;

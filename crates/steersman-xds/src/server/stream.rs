@@ -1,0 +1,295 @@
+//! One stream: a task that carries events to a session, and responses and reports from it.
+
+use crate::report::{ProxyReport, StreamId, Variant};
+use crate::server::body::{Outgoing, Progress};
+use crate::server::reader::{Incoming, Reader};
+use crate::server::status::{Code, Status};
+use crate::server::{Counted, Question, Shared};
+use crate::session::{Now, Session};
+use crate::source::Source;
+use crate::subscriber::{Peer, Subscriber, Token};
+use crate::view::View;
+use bytes::Bytes;
+use http_body::Body;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Questions that wait for a stream.
+const QUESTIONS_MAX: usize = 2;
+
+/// What a stream begins with.
+pub(crate) struct Stream<S: Source> {
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) counted: Counted<S>,
+    pub(crate) variant: Variant,
+    pub(crate) peer: Peer,
+    pub(crate) token: Option<Token>,
+    pub(crate) sender: mpsc::Sender<Outgoing>,
+    pub(crate) progress: Arc<Progress>,
+    /// Closes the connection, because the peer takes nothing.
+    pub(crate) stalled: CancellationToken,
+    /// The connection is closed.
+    pub(crate) gone: CancellationToken,
+}
+
+/// What a stream waits for.
+enum Event {
+    Asked(Question),
+    Gone,
+    Read(Box<Result<Option<Incoming>, Status>>),
+    Room,
+    Stopped,
+    Time,
+    View(Result<(), watch::error::RecvError>),
+}
+
+/// Tells the source that a stream has ended, whatever the reason.
+struct Ended<S: Source>(Arc<Shared<S>>, StreamId);
+
+/// What is still to be taken by the peer.
+#[derive(Debug, Default)]
+struct Delivery {
+    /// When the peer must have taken something, if something was given.
+    deadline: Option<Instant>,
+    n_asked: u64,
+}
+
+/// A stream whose proxy is known.
+struct Served<S: Source> {
+    id: StreamId,
+    stream: Stream<S>,
+    subscriber: Arc<Subscriber>,
+    session: Session,
+    connected: SystemTime,
+    reported: u64,
+    delivery: Delivery,
+}
+
+impl<S: Source> Drop for Ended<S> {
+    fn drop(&mut self) {
+        self.0.source.ended(self.1);
+    }
+}
+
+// === impl Stream ===
+
+impl<S: Source> Stream<S> {
+    pub(crate) async fn run<B>(self, body: B)
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let sender = self.sender.clone();
+        let (gone, stall_timeout) = (self.gone.clone(), self.shared.options.stall_timeout);
+        let status = self.serve(body).await;
+        if !status.is_ok() {
+            tracing::debug!(status = status.message(), "a stream of a proxy has ended");
+        }
+        // A peer that takes nothing learns nothing.
+        let end = sender.send(Outgoing::End(status));
+        tokio::select! {
+            _ = tokio::time::timeout(stall_timeout, end) => {}
+            () = gone.cancelled() => {}
+        }
+    }
+
+    async fn serve<B>(mut self, body: B) -> Status
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let mut reader = Reader::new(body, self.variant, self.shared.options.request_bytes_max);
+        let first = tokio::select! {
+            first = tokio::time::timeout(self.shared.options.stall_timeout, reader.next()) => first,
+            () = self.gone.cancelled() => return Status::new(Code::Ok, ""),
+            () = self.shared.shutdown.cancelled() => return stopped(),
+        };
+        let first = match first {
+            Ok(Ok(Some(first))) => first,
+            Ok(Ok(None)) => return Status::new(Code::Ok, ""),
+            Ok(Err(status)) => return status,
+            Err(_) => return Status::new(Code::DeadlineExceeded, "the proxy has sent no request"),
+        };
+        let Some(node) = first.node.clone() else {
+            return Status::new(Code::InvalidArgument, "the first request of a stream must have a node");
+        };
+        let subscriber = Arc::new(Subscriber { node, peer: self.peer.clone(), token: self.token.clone() });
+        let (questions, questions_asked) = mpsc::channel(QUESTIONS_MAX);
+        let id = match self.counted.identify(&subscriber.node.id, questions) {
+            Ok(id) => id,
+            Err(too_many) => return too_many.into(),
+        };
+        let views = tokio::select! {
+            views = self.shared.source.subscribe(id, &subscriber) => views,
+            () = self.gone.cancelled() => return Status::new(Code::Ok, ""),
+            () = self.shared.shutdown.cancelled() => return stopped(),
+        };
+        let views = match views {
+            Ok(views) => views,
+            Err(refusal) => return refusal.into(),
+        };
+        let _ended = Ended(self.shared.clone(), id);
+        let session = Session::new(self.variant);
+        let connected = SystemTime::now();
+        let delivery = Delivery::default();
+        let served = Served { id, stream: self, subscriber, session, connected, reported: 0, delivery };
+        served.run(first, reader, views, questions_asked).await
+    }
+}
+
+// === impl Served ===
+
+impl<S: Source> Served<S> {
+    async fn run<B>(
+        mut self,
+        first: Incoming,
+        mut reader: Reader<B>,
+        mut views: watch::Receiver<Option<Arc<View>>>,
+        mut questions: mpsc::Receiver<Question>,
+    ) -> Status
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        if let Some(view) = views.borrow_and_update().clone() {
+            self.session.wanted(view);
+        }
+        self.report();
+        if let Err(status) = self.take(first) {
+            return status;
+        }
+        loop {
+            let has_room = self.write();
+            self.report();
+            let deadline = self.deadline();
+            // Each of these can be dropped and asked again: nothing is lost.
+            let event = tokio::select! {
+                read = reader.next() => Event::Read(Box::new(read)),
+                changed = views.changed() => Event::View(changed),
+                Some(question) = questions.recv() => Event::Asked(question),
+                _ = self.stream.sender.reserve(), if !has_room => Event::Room,
+                () = sleep_until(deadline) => Event::Time,
+                () = self.stream.gone.cancelled() => Event::Gone,
+                () = self.stream.shared.shutdown.cancelled() => Event::Stopped,
+            };
+            match event {
+                Event::Asked(question) => {
+                    // Whoever has asked may be gone.
+                    let _ = question.send(self.session.resources());
+                }
+                Event::Gone => return Status::new(Code::Ok, ""),
+                Event::Read(read) => match *read {
+                    Ok(Some(incoming)) => {
+                        if let Err(status) = self.take(incoming) {
+                            return status;
+                        }
+                    }
+                    Ok(None) => return Status::new(Code::Ok, ""),
+                    Err(status) => return status,
+                },
+                Event::Room => {}
+                Event::Stopped => return stopped(),
+                Event::Time => {
+                    if self.delivery.is_stalled(&self.stream.progress, self.stream.shared.options.stall_timeout) {
+                        self.stream.stalled.cancel();
+                        return Status::new(Code::DeadlineExceeded, "the proxy takes no responses");
+                    }
+                }
+                Event::View(Ok(())) => {
+                    if let Some(view) = views.borrow_and_update().clone() {
+                        self.session.wanted(view);
+                    }
+                }
+                Event::View(Err(_)) => return stopped(),
+            }
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming) -> Result<(), Status> {
+        let Some(request) = incoming.request else {
+            tracing::debug!(node = self.subscriber.node.id, "a proxy asks for a type that is not served");
+            return Ok(());
+        };
+        Ok(self.session.request(now(), request, self.stream.shared.options.names_max)?)
+    }
+
+    /// Writes what there is to write. False if the peer has to take something first.
+    fn write(&mut self) -> bool {
+        loop {
+            let permit = match self.stream.sender.try_reserve() {
+                Ok(permit) => permit,
+                Err(TrySendError::Full(())) => return false,
+                // The body is dropped with the connection, which ends the stream.
+                Err(TrySendError::Closed(())) => return true,
+            };
+            let Some(response) = self.session.next(now()) else { return true };
+            self.stream.progress.given();
+            permit.send(Outgoing::Message(response.encode()));
+            self.delivery.given(&self.stream.progress, self.stream.shared.options.stall_timeout);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let session = self.session.deadline().map(Instant::from_std);
+        session.into_iter().chain(self.delivery.deadline).min()
+    }
+
+    fn report(&mut self) {
+        if self.reported == self.session.changes() && self.reported > 0 {
+            return;
+        }
+        self.reported = self.session.changes().max(1);
+        let report = ProxyReport {
+            subscriber: self.subscriber.clone(),
+            variant: self.session.variant(),
+            connected: self.connected,
+            wanted: self.session.view().cloned(),
+            settled: self.session.settled().cloned(),
+            rejections: self.session.rejections(),
+            hurried: self.session.hurried(),
+            changed: SystemTime::now(),
+        };
+        self.stream.shared.source.report(self.id, &report);
+    }
+}
+
+// === impl Delivery ===
+
+impl Delivery {
+    fn given(&mut self, progress: &Progress, timeout: std::time::Duration) {
+        self.n_asked = progress.n_asked();
+        self.deadline.get_or_insert_with(|| Instant::now() + timeout);
+    }
+
+    /// Whether the time is over and the peer has taken nothing in it.
+    fn is_stalled(&mut self, progress: &Progress, timeout: std::time::Duration) -> bool {
+        if self.deadline.is_none_or(|deadline| deadline > Instant::now()) {
+            return false;
+        }
+        if progress.is_drained() {
+            self.deadline = None;
+            return false;
+        }
+        let n_asked = progress.n_asked();
+        let is_stalled = n_asked == self.n_asked;
+        self.n_asked = n_asked;
+        self.deadline = Some(Instant::now() + timeout);
+        is_stalled
+    }
+}
+
+fn stopped() -> Status {
+    Status::new(Code::Unavailable, "the control plane stops, or does not know the proxy any more; ask again")
+}
+
+fn now() -> Now {
+    Now { instant: Instant::now().into_std(), time: SystemTime::now() }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,278 @@
+//! The messages of the discovery service, written by hand after Envoy's `discovery.proto` and `base.proto` (Apache-2.0), with the fields
+//! that are used, and the frames of gRPC around them.
+//!
+//! Requests are read with prost. A response is made of what is encoded already: a resource is in both variants of the protocol a field with
+//! the number 2, so that [`crate::Resource`] holds these bytes once, and a response is small pieces between them.
+
+#[cfg(test)]
+mod tests;
+
+use crate::kind::Kind;
+use crate::resource::Resource;
+#[cfg(test)]
+use crate::resources::Any;
+use crate::resources::core::Locality;
+use crate::subscriber;
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Resources of at least this size are sent as they are in memory; smaller ones are copied, since a frame of HTTP/2 for each costs more.
+const SHARED_BYTES_MIN: usize = 4096;
+/// The head of a gRPC message: whether it is compressed, and its length.
+pub(crate) const HEAD_BYTES: usize = 5;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DiscoveryRequest {
+    /// The last version that was taken over, also from before the stream.
+    #[prost(string, tag = "1")]
+    pub(crate) version_info: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) node: Option<Node>,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) resource_names: Vec<String>,
+    #[prost(string, tag = "4")]
+    pub(crate) type_url: String,
+    #[prost(string, tag = "5")]
+    pub(crate) response_nonce: String,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) error_detail: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DeltaDiscoveryRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) node: Option<Node>,
+    #[prost(string, tag = "2")]
+    pub(crate) type_url: String,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) resource_names_subscribe: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub(crate) resource_names_unsubscribe: Vec<String>,
+    #[prost(map = "string, string", tag = "5")]
+    pub(crate) initial_resource_versions: HashMap<String, String>,
+    #[prost(string, tag = "6")]
+    pub(crate) response_nonce: String,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) error_detail: Option<Status>,
+}
+
+/// Read by tests only; [`Response::encode`] writes it.
+#[cfg(test)]
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DiscoveryResponse {
+    #[prost(string, tag = "1")]
+    pub(crate) version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) resources: Vec<Any>,
+    #[prost(string, tag = "4")]
+    pub(crate) type_url: String,
+    #[prost(string, tag = "5")]
+    pub(crate) nonce: String,
+}
+
+/// Read by tests only; [`Response::encode`] writes it.
+#[cfg(test)]
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DeltaDiscoveryResponse {
+    #[prost(string, tag = "1")]
+    pub(crate) system_version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) resources: Vec<DeltaResource>,
+    #[prost(string, tag = "4")]
+    pub(crate) type_url: String,
+    #[prost(string, tag = "5")]
+    pub(crate) nonce: String,
+    #[prost(string, repeated, tag = "6")]
+    pub(crate) removed_resources: Vec<String>,
+}
+
+#[cfg(test)]
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DeltaResource {
+    #[prost(string, tag = "1")]
+    pub(crate) version: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) resource: Option<Any>,
+    #[prost(string, tag = "3")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Status {
+    #[prost(int32, tag = "1")]
+    pub(crate) code: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Node {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) cluster: String,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) metadata: Option<Struct>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) locality: Option<Locality>,
+    #[prost(string, tag = "6")]
+    pub(crate) user_agent_name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Struct {
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) fields: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListValue {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) values: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Value {
+    #[prost(oneof = "ValueKind", tags = "1, 2, 3, 4, 5, 6")]
+    pub(crate) kind: Option<ValueKind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum ValueKind {
+    #[prost(int32, tag = "1")]
+    Null(i32),
+    #[prost(double, tag = "2")]
+    Number(f64),
+    #[prost(string, tag = "3")]
+    String(String),
+    #[prost(bool, tag = "4")]
+    Bool(bool),
+    #[prost(message, tag = "5")]
+    Struct(Struct),
+    #[prost(message, tag = "6")]
+    List(ListValue),
+}
+
+/// A response of either variant.
+#[derive(Clone, Debug)]
+pub(crate) struct Response {
+    pub(crate) kind: Kind,
+    pub(crate) variant: crate::report::Variant,
+    pub(crate) version: String,
+    pub(crate) nonce: String,
+    pub(crate) resources: Vec<Arc<Resource>>,
+    /// Empty in state-of-the-world responses, which have no such field.
+    pub(crate) removed: Vec<Arc<str>>,
+}
+
+// === impl Response ===
+
+impl Response {
+    /// The bytes of the gRPC message, in pieces.
+    pub(crate) fn encode(&self) -> Vec<Bytes> {
+        let is_delta = self.variant == crate::report::Variant::Delta;
+        let part = |resource: &Arc<Resource>| if is_delta { resource.delta_field() } else { resource.any_field() };
+        let fields: Vec<Bytes> = self.resources.iter().map(part).collect();
+        let removed: &[Arc<str>] = if is_delta { &self.removed } else { &[] };
+        let texts = [&self.version, self.kind.type_url(), &self.nonce];
+        let length = fields.iter().map(Bytes::len).sum::<usize>()
+            + texts
+                .into_iter()
+                .chain(removed.iter().map(|name| &**name))
+                .map(|text| field_bytes(text.len()))
+                .sum::<usize>();
+        let shared: usize = fields.iter().map(Bytes::len).filter(|length| *length >= SHARED_BYTES_MIN).sum();
+        let mut buffer = BytesMut::with_capacity(HEAD_BYTES + length - shared);
+        buffer.put_u8(0);
+        buffer.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        put_string(&mut buffer, 1, &self.version);
+        let mut pieces = Vec::new();
+        for field in fields {
+            if field.len() < SHARED_BYTES_MIN {
+                buffer.extend_from_slice(&field);
+            } else {
+                pieces.push(buffer.split().freeze());
+                pieces.push(field);
+            }
+        }
+        put_string(&mut buffer, 4, self.kind.type_url());
+        put_string(&mut buffer, 5, &self.nonce);
+        for name in removed {
+            put_string(&mut buffer, 6, name);
+        }
+        pieces.push(buffer.freeze());
+        pieces
+    }
+}
+
+/// A resource as the field 2 of a delta response, of which the field 2 is the resource as the field 2 of a state-of-the-world response.
+///
+/// Returns the bytes, and where in them the inner field and the content begin.
+pub(crate) fn encode_resource(kind: Kind, name: &str, version: &str, content: &[u8]) -> (Bytes, usize, usize) {
+    let any = field_bytes(kind.type_url().len()) + field_bytes(content.len());
+    let whole = field_bytes(version.len()) + field_bytes(any) + field_bytes(name.len());
+    let mut buffer = BytesMut::with_capacity(field_bytes(whole));
+    put_head(&mut buffer, 2, whole);
+    put_string(&mut buffer, 1, version);
+    // The name comes before the resource, which then ends where the whole ends. The order of fields does not matter to a reader.
+    put_string(&mut buffer, 3, name);
+    let inner = buffer.len();
+    put_head(&mut buffer, 2, any);
+    put_string(&mut buffer, 1, kind.type_url());
+    put_head(&mut buffer, 2, content.len());
+    let start = buffer.len();
+    buffer.extend_from_slice(content);
+    (buffer.freeze(), inner, start)
+}
+
+/// The size of a field whose number is below 16.
+fn field_bytes(length: usize) -> usize {
+    1 + prost::encoding::encoded_len_varint(length as u64) + length
+}
+
+fn put_head(buffer: &mut BytesMut, number: u8, length: usize) {
+    buffer.put_u8(number << 3 | 2);
+    prost::encoding::encode_varint(length as u64, buffer);
+}
+
+fn put_string(buffer: &mut BytesMut, number: u8, text: &str) {
+    put_head(buffer, number, text.len());
+    buffer.extend_from_slice(text.as_bytes());
+}
+
+// === impl Node ===
+
+impl From<Node> for subscriber::Node {
+    fn from(node: Node) -> subscriber::Node {
+        let locality = node.locality.unwrap_or_default();
+        subscriber::Node {
+            id: node.id,
+            cluster: node.cluster,
+            metadata: node.metadata.map(map).unwrap_or_default(),
+            locality: subscriber::Locality {
+                region: locality.region,
+                zone: locality.zone,
+                sub_zone: locality.sub_zone,
+            },
+            user_agent: node.user_agent_name,
+        }
+    }
+}
+
+fn map(fields: Struct) -> BTreeMap<String, subscriber::Value> {
+    fields.fields.into_iter().map(|(name, field)| (name, value(field))).collect()
+}
+
+/// The depth is limited by prost, which reads at most 100 levels.
+fn value(field: Value) -> subscriber::Value {
+    match field.kind {
+        None | Some(ValueKind::Null(_)) => subscriber::Value::Null,
+        Some(ValueKind::Number(number)) => subscriber::Value::Number(number),
+        Some(ValueKind::String(text)) => subscriber::Value::String(text),
+        Some(ValueKind::Bool(bool)) => subscriber::Value::Bool(bool),
+        Some(ValueKind::Struct(fields)) => subscriber::Value::Map(map(fields)),
+        Some(ValueKind::List(list)) => subscriber::Value::List(list.values.into_iter().map(value).collect()),
+    }
+}
