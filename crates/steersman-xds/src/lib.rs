@@ -16,6 +16,7 @@
 //! A resource is encoded once, in the form in which both variants of the protocol have it, and shared by all streams. A stream has an entry of some
 //! 100 bytes for each name.
 
+mod field;
 mod kind;
 mod report;
 mod resource;

@@ -1,4 +1,4 @@
-//! What is known of a proxy's configuration: in force, wanted, rejected.
+//! The state of a proxy's configuration: in force, wanted, rejected.
 
 use crate::kind::Kind;
 use crate::resource::{Resource, Version};
@@ -23,9 +23,9 @@ pub struct ProxyReport {
     /// The newest view of which the proxy has acknowledged or rejected everything that it asked for, so that it has in force all of
     /// the view but `rejections`. The same as `wanted` (`Arc::ptr_eq`) when nothing is under way.
     pub settled: Option<Arc<View>>,
-    /// What the proxy refuses to take over, in the version that is wanted now. A next version, or the one before it, ends a rejection.
+    /// Resources that the proxy refuses to take over, in the version that is wanted now. A next version, or the one before it, ends a rejection.
     pub rejections: Arc<[Rejection]>,
-    /// What was sent although clusters that it refers to are not known to serve, because they did not become ready in time.
+    /// Resources that were sent although clusters that they refer to did not become ready in time.
     /// An entry ends when its clusters are ready.
     pub hurried: Arc<[Hurried]>,
     /// When this state was reached.

@@ -1,7 +1,7 @@
 //! An encoded resource with its version, made once and shared by all proxies that have it.
 
+use crate::field;
 use crate::kind::Kind;
-use crate::transport;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -95,7 +95,7 @@ impl Resource {
     pub fn from_bytes(kind: Kind, name: impl Into<Arc<str>>, bytes: Bytes) -> Resource {
         let version = Version::of(&bytes);
         let name = name.into();
-        let (field, any, content) = transport::encode_resource(kind, &name, &version.to_string(), &bytes);
+        let (field, any, content) = field::encode_resource(kind, &name, &version.to_string(), &bytes);
         Resource { kind, name, field, any, content, version, needs: Arc::default(), source: None }
     }
 
@@ -156,7 +156,7 @@ impl Resource {
         self.version
     }
 
-    /// What this resource refers to, sorted.
+    /// The resources that this one refers to, sorted.
     #[must_use]
     pub fn needs(&self) -> &[Need] {
         &self.needs

@@ -174,7 +174,7 @@ impl Session {
         &mut self.tracks[kind.index()]
     }
 
-    /// What waits is looked at again when its time is over.
+    /// Looks again at everything whose time to wait is over.
     fn pass_time(&mut self, now: Instant) {
         for kind in [Kind::Listener, Kind::Route] {
             let track = self.track_mut(kind);
@@ -188,7 +188,7 @@ impl Session {
         }
     }
 
-    /// What a listener or route refers to may have changed.
+    /// Looks again at removals that wait, since the references of listeners or routes may have changed.
     fn recheck_removals(&mut self) {
         for kind in [Kind::Cluster, Kind::Endpoints, Kind::Route] {
             self.track_mut(kind).unpark();

@@ -28,7 +28,7 @@ pub trait Source: Send + Sync + 'static {
 /// Why a stream is not served.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// What proxies should have is not known yet. A proxy keeps its configuration, and asks again.
+    /// The control plane does not know yet what proxies should have. A proxy keeps its configuration, and asks again.
     #[error("the control plane is starting; ask again")]
     NotReady,
     /// The proxy may not have what it asks for.

@@ -103,7 +103,7 @@ pub struct RouteMatch {
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum PathSpecifier {
-    /// Of the path's characters, not of its elements.
+    /// A prefix of the path's characters, not of its elements.
     #[prost(string, tag = "1")]
     Prefix(String),
     /// The whole path, without the query.
@@ -112,7 +112,7 @@ pub enum PathSpecifier {
     /// Matches the whole path, without the query.
     #[prost(message, tag = "10")]
     SafeRegex(RegexMatcher),
-    /// Of the path's elements: `/a` matches `/a` and `/a/b`. Without a slash at its end, and not `/`.
+    /// A prefix of the path's elements: `/a` matches `/a` and `/a/b`. Without a slash at its end, and not `/`.
     #[prost(string, tag = "14")]
     PathSeparatedPrefix(String),
 }

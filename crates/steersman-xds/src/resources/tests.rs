@@ -1,4 +1,4 @@
-//! What the messages say of each other.
+//! The references between messages.
 
 use crate::kind::Kind;
 use crate::resources::Cluster;

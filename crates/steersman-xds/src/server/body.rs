@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::vec;
 use tokio::sync::mpsc;
 
-/// What a stream's task sends.
+/// A part of a response, from a stream's task.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Message(Vec<Bytes>),

@@ -23,9 +23,9 @@ use tokio_util::task::TaskTracker;
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
 /// Envoy opens one, and a second one if it speaks to two ADS clusters at one address.
 const STREAMS_PER_CONNECTION_MAX: u32 = 16;
-/// What a stream and a connection receive ahead of their readers.
+/// The bytes that a stream and a connection receive ahead of their readers.
 const WINDOW_BYTES: u32 = 256 * 1024;
-/// What HTTP/2 keeps of a response beside the piece that it writes.
+/// The bytes of a response that HTTP/2 keeps beside the piece that it writes.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// How often a peer is asked whether it is there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(20);

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 /// Questions that wait for a stream.
 const QUESTIONS_MAX: usize = 2;
 
-/// What a stream begins with.
+/// A stream that begins, with everything that its task needs.
 pub(crate) struct Stream<S: Source> {
     pub(crate) shared: Arc<Shared<S>>,
     pub(crate) counted: Counted<S>,
@@ -36,7 +36,7 @@ pub(crate) struct Stream<S: Source> {
     pub(crate) gone: CancellationToken,
 }
 
-/// What a stream waits for.
+/// An event that a stream waits for.
 enum Event {
     Asked(Question),
     Gone,
@@ -50,7 +50,7 @@ enum Event {
 /// Tells the source that a stream has ended, whatever the reason.
 struct Ended<S: Source>(Arc<Shared<S>>, StreamId);
 
-/// What is still to be taken by the peer.
+/// The response that the peer has not taken yet.
 #[derive(Debug, Default)]
 struct Delivery {
     /// When the peer must have taken something, if something was given.

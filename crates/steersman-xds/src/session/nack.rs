@@ -1,4 +1,4 @@
-//! What a rejected response means for what was in it.
+//! Rejected responses: which resources are meant, and which the proxy may have taken over.
 
 use crate::kind::Kind;
 use crate::report::{Certainty, Rejection, Variant};
@@ -6,7 +6,7 @@ use crate::session::track::{Has, Outstanding};
 use crate::session::{Novelty, Now, Session};
 use std::sync::Arc;
 
-/// Of a proxy's words, this much is kept and searched for names.
+/// The bytes of a proxy's words that are kept and searched for names.
 const ERROR_BYTES: usize = 4096;
 
 // === impl Session ===

@@ -1,4 +1,4 @@
-//! What a report shows of a stream.
+//! The report on a stream.
 
 use crate::kind::Kind;
 use crate::report::{Hurried, Rejection, ResourceReport, Variant};

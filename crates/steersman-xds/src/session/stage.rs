@@ -1,4 +1,4 @@
-//! What of a type may be sent now, and what must wait for other types.
+//! The order of changes: which resources of a type may be sent now, and which must wait for other types.
 
 use crate::kind::Kind;
 use crate::report::{Hurried, Variant};
@@ -10,7 +10,7 @@ use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is to be done about one name now.
+/// The next step for one name.
 #[derive(Debug)]
 enum Decision {
     /// Nobody wants or has it.
@@ -23,7 +23,7 @@ enum Decision {
     Wait,
 }
 
-/// What the proxy's resources refer to.
+/// The references of the proxy's resources.
 #[derive(Debug, Default)]
 struct References {
     names: BTreeSet<(Kind, Arc<str>)>,
@@ -71,7 +71,7 @@ impl Session {
         Some(self.send(kind, items))
     }
 
-    /// What is new for the proxy, of the names that have to be looked at.
+    /// Looks at the names that may have changed, and returns what is new for the proxy.
     fn collect(&mut self, now: Now, kind: Kind, view: &View) -> Vec<Item> {
         let mut items = Vec::new();
         while let Some(name) = self.track(kind).suspects.first().cloned() {
@@ -202,7 +202,7 @@ impl Session {
                 false => Decision::Forget,
             };
         }
-        // Of other types, proxies drop what nothing refers to any more.
+        // Proxies drop resources of the other types when nothing refers to them any more.
         if !is_delta && !kind.is_complete() {
             return Decision::Nothing;
         }

@@ -16,14 +16,14 @@ const WILDCARD: &str = "*";
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) kind: Kind,
-    /// Of the response that it answers, if any.
+    /// The nonce of the response that it answers; empty if it answers none.
     pub(crate) nonce: String,
     /// Why the proxy rejects that response.
     pub(crate) error: Option<String>,
     pub(crate) change: Change,
 }
 
-/// What a proxy asks for.
+/// The names that a proxy asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// The delta variant. `has` is used in the first request of a type only.
@@ -89,7 +89,7 @@ pub(crate) struct Track {
     must_answer: bool,
 }
 
-/// What is known of a resource at the proxy.
+/// A resource as the proxy has it, by what it has said.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     /// Whether the proxy has given the name.
@@ -109,7 +109,7 @@ pub(crate) struct Entry {
     pub(crate) acknowledged: u64,
 }
 
-/// What a proxy has under a name.
+/// The resource that a proxy has under a name.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Has {
     #[default]
@@ -166,7 +166,7 @@ impl Entry {
         self.has.is_nothing() && self.perhaps.is_none()
     }
 
-    /// What the proxy has or may have, as far as it is known.
+    /// The resources that the proxy has or may have, as far as they are known.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.has.resource().into_iter().chain(&self.perhaps)
     }
@@ -229,7 +229,7 @@ impl Track {
         self.entries.get(name).is_some_and(|entry| !entry.has.is_nothing()) || self.rejections.contains_key(name)
     }
 
-    /// What should be under this name has changed.
+    /// Notes that the resource of this name has changed in the view.
     pub(crate) fn touch(&mut self, name: &Arc<str>) {
         if self.asked && (self.wildcard || self.entries.contains_key(name)) {
             self.look_at(name.clone());
@@ -362,7 +362,7 @@ impl Track {
         for name in subscribe.iter().filter(|name| *name != WILDCARD) {
             self.subscribe_name(intern(name, set));
             let entry = self.entries.get_mut(name.as_str());
-            // What the proxy has told that it has is compared. Everything else that it asks for is sent.
+            // A version that the proxy has told is compared. Everything else that it asks for is sent.
             if let Some(entry) = entry {
                 entry.again = !is_first || entry.has.is_nothing();
             }

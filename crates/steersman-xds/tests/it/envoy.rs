@@ -66,7 +66,7 @@ async fn traffic_moves(api_type: ApiType) {
     load.count(10).await;
     assert_eq!(load.count(200).await.keys().collect::<Vec<_>>(), ["three"]);
 
-    // What is not needed any more goes, and what every resource is in force as is what was sent.
+    // Resources that nothing needs any more go, and those in force have the versions that were sent.
     let last = view(port, &[("three", three)], &[("three", 1)]);
     plane.set(&last);
     plane.until_settled(&last).await;

@@ -1,4 +1,4 @@
-//! What the server does to clients that ask for too much, take nothing, or come at the wrong time.
+//! Clients that ask for too much, take nothing, or come at the wrong time.
 
 use crate::support::{Running, set};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// What a client takes of a response that it does not read.
+/// The bytes of a response that a client takes without reading them.
 const WINDOW_BYTES: u32 = 65_535;
 
 /// As much of a delta request as these tests need.
@@ -142,7 +142,7 @@ async fn streams_names_and_bytes_are_bounded() {
     let response = client.open(PATH, &[ask("c", Kind::Cluster, &[])]).await;
     assert_eq!(status(response).await.0, "8");
 
-    // What ends makes room.
+    // A stream that ends makes room.
     let mut reports = running.plane.reports.subscribe();
     reports.wait_for(|reports| reports.len() == 3).await.unwrap();
     client.served.abort();

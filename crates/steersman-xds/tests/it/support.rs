@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 /// How long a fact may take to become true.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// What the proxies should have, and what they have said.
+/// The views of the proxies, and their reports.
 #[derive(Debug)]
 pub(crate) struct Plane {
     pub(crate) views: watch::Sender<Option<Arc<View>>>,

@@ -21,7 +21,7 @@ pub(crate) struct Envoy {
     /// Whether the answer to clusters is held back while they warm.
     holds_cluster_answers: bool,
     held_answer: Option<Request>,
-    /// What was taken over, of each type. Of clusters, the last definition, in force or warming.
+    /// The resources that were taken over, by type. For a cluster it is the last definition, in force or warming.
     accepted: [BTreeMap<Arc<str>, Arc<Resource>>; 5],
     /// Clusters in force that have endpoints.
     serving: BTreeSet<Arc<str>>,
@@ -195,7 +195,7 @@ impl Envoy {
         if error.is_none() {
             self.versions[index].clone_from(&response.version);
         }
-        // What it sends from here on has the new nonce, and the first of it is the answer.
+        // Every request from here on has the new nonce, and the first one is the answer.
         self.nonces[index].clone_from(&response.nonce);
         let answer = self.request(kind, response.nonce.clone(), error);
         if kind == Kind::Cluster && self.holds_cluster_answers && !self.warming.is_empty() {
@@ -312,7 +312,7 @@ impl Envoy {
         None
     }
 
-    /// What differs from a view.
+    /// Says how the proxy differs from a view, if it does.
     pub(crate) fn difference(&self, view: &View) -> Option<String> {
         let versions = |kind: Kind| -> BTreeMap<Arc<str>, Version> {
             let accepted = self.accepted[kind.index()].values();

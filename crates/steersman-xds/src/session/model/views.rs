@@ -14,7 +14,7 @@ const LISTENERS: u64 = 3;
 /// A resource with this number is rejected.
 const BAD: u64 = 4;
 
-/// What there is now.
+/// The Services and routes of the model at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
     clusters: BTreeMap<u64, u64>,
