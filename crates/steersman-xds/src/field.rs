@@ -24,7 +24,7 @@ pub(crate) fn encode_resource(kind: Kind, name: &str, version: &str, content: &[
 }
 
 /// The size of a field whose number is below 16.
-fn field_bytes(length: usize) -> usize {
+pub(crate) fn field_bytes(length: usize) -> usize {
     1 + prost::encoding::encoded_len_varint(length as u64) + length
 }
 

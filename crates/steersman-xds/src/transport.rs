@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::field::{put_head, put_string};
+use crate::field::{field_bytes, put_string};
 use crate::kind::Kind;
 use crate::resource::Resource;
 #[cfg(test)]
