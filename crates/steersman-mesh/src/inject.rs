@@ -19,6 +19,7 @@ mod namespaces;
 mod requirements;
 mod source;
 mod waiting;
+mod way;
 mod webhook;
 
 pub use crate::inject::decision::{Otherwise, Policy};
@@ -73,7 +74,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The ConfigMap with the fragment.
     pub config_map: ObjectKey,
-    /// The rules for Pods that do not decide themselves.
+    /// The rules for Pods without a label or annotation of their own.
     pub policy: Policy,
     /// Whether it works as an initializer.
     pub initializer: bool,
@@ -150,16 +151,17 @@ pub fn prepare(manager: Manager, options: Options) -> Result<Prepared, BindError
         events: events.clone(),
         counts: counts.clone(),
     });
-    let told = Arc::clone(&injector);
+    let source_reader = Arc::clone(&injector);
     // A new version is read at once, so that a mistake in it is reported before the next Pod comes.
-    let registration = configs.add_handler(handler_fn(move |_| drop(told.source.current())));
+    let registration = configs.add_handler(handler_fn(move |_| drop(source_reader.source.current())));
     let rules = rules(&options);
-    let ways = requirements::Ways { client: client.clone(), rules, needs_initializers: options.initializer };
+    let requirements =
+        requirements::Requirements { client: client.clone(), rules, needs_initializers: options.initializer };
     let mut manager = manager.run_always("requirements", move |stop| {
         // Dropping the registration would remove the handler.
         let registration = registration;
         async move {
-            let watched = ways.watch(counts, stop).await;
+            let watched = requirements.watch(counts, stop).await;
             drop(registration);
             watched
         }

@@ -30,7 +30,7 @@ pub struct Missing {
     pub verb: &'static str,
 }
 
-/// The verbs of `rules` that the client's user does not have.
+/// The verbs of `rules` that the client's user is not allowed.
 ///
 /// # Errors
 /// The server cannot be asked.

@@ -243,7 +243,8 @@ impl<'a> Cycle<'a> {
         None
     }
 
-    /// Which of these nodes are feasible by now, after time has passed since they were.
+    /// The nodes among these that are still feasible: the cluster may have changed since they were found. One that is
+    /// gone counts as rejected by the extender, so that an event wakes the Pod if no other is left.
     ///
     /// # Errors
     /// The failure of a filter.
@@ -254,7 +255,11 @@ impl<'a> Cycle<'a> {
         diagnosis: &mut Diagnosis,
     ) -> Result<Vec<&'a Node>, String> {
         let mut feasible = Vec::new();
-        for node in names.iter().filter_map(|name| self.cluster.node(name)) {
+        for name in names {
+            let Some(node) = self.cluster.node(name) else {
+                diagnosis.plugins.insert(Plugin::Extender);
+                continue;
+            };
             match self.allows(around, node) {
                 Ok(()) => feasible.push(node),
                 Err(Refusal::Rejected(rejection)) => diagnosis.add(node, rejection),

@@ -46,7 +46,7 @@ impl Event<'_> {
     /// Whether this event can help Pods that these plugins rejected: a quick check before [`Event::helps`].
     pub(crate) fn concerns(&self, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
-        // Nobody knows on what an extender's answer depends.
+        // An extender's answer may depend on anything, so every event counts.
         if plugins.contains(Plugin::Extender) {
             return true;
         }
@@ -122,7 +122,8 @@ pub(crate) fn helps_itself(old: &Pending, new: &Pending, plugins: PluginSet) -> 
     let has_other_labels = !Arc::ptr_eq(&old.pod.identity, &new.pod.identity);
     let has_tolerations = old.tolerations.len() != new.tolerations.len();
     if plugins.contains(Plugin::Extender) {
-        return has_other_labels || has_tolerations || is_scaled_down(&old.pod, &new.pod);
+        // A resize ends in the status, which is not part of the content.
+        return has_other_labels || old.content != new.content || is_scaled_down(&old.pod, &new.pod);
     }
     (has_other_labels && (plugins.contains(Plugin::PodTopologySpread) || plugins.contains(Plugin::InterPodAffinity)))
         || (has_tolerations

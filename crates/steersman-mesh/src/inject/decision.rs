@@ -1,6 +1,6 @@
 //! Whether a Pod gets the sidecar. Pure.
 //!
-//! Some Pods never get it. For all others the closest word counts: the Pod's label, then its annotation, the selectors of
+//! Some Pods never get it. For all others, the most specific setting decides: the Pod's label, then its annotation, the selectors of
 //! the injector, the label of the namespace, and last the injector's default.
 
 use std::collections::BTreeMap;
@@ -24,18 +24,18 @@ const QUOTED_MAX: usize = 32;
 /// Labels that an object must have, with these values.
 pub type Labels = BTreeMap<String, String>;
 
-/// The rules of the injector, for Pods that do not decide themselves.
+/// The rules of the injector, for Pods without a label or annotation of their own.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Policy {
     /// Pods with all labels of one of these are not injected.
     pub never: Vec<Labels>,
     /// Pods with all labels of one of these are, unless `never` says no.
     pub always: Vec<Labels>,
-    /// The treatment of Pods of which nothing says anything.
+    /// The treatment of Pods that no label, annotation or selector decides about.
     pub otherwise: Otherwise,
 }
 
-/// The treatment of Pods of which nothing says anything.
+/// The treatment of Pods that no label, annotation or selector decides about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Otherwise {
     /// They get the sidecar: the rules of the InitializerConfiguration, or the selectors of the webhook, have chosen
@@ -49,7 +49,7 @@ pub enum Otherwise {
 /// Whether a Pod gets the sidecar.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision {
-    /// Why it does not; `None`: it does.
+    /// Why the Pod does not get it; `None` if it does.
     pub skip: Option<Skip>,
     /// Sentences for whoever creates the Pod.
     pub warnings: Vec<String>,
@@ -97,11 +97,7 @@ pub fn decide(pod: &Value, namespace: &str, namespace_labels: &Labels, policy: &
     let label = wish("label", INJECT, text(labels, INJECT), &mut warnings);
     let annotation = wish("annotation", ASK, text(annotations, ASK), &mut warnings);
     if let Some(skip) = never(pod, namespace) {
-        if label.or(annotation) == Some(true)
-            && let Some(reason) = skip.against_a_wish()
-        {
-            warnings.push(format!("the Pod asks for the sidecar and does not get it: {reason}"));
-        }
+        warnings.extend(refused_wish(pod, &skip));
         return Decision { skip: Some(skip), warnings };
     }
     let is_chosen = |selectors: &[Labels]| {
@@ -123,6 +119,14 @@ pub fn decide(pod: &Value, namespace: &str, namespace_labels: &Labels, policy: &
         }
     };
     Decision { skip, warnings }
+}
+
+/// A warning where a Pod asks for the sidecar itself and does not get it.
+pub(crate) fn refused_wish(pod: &Value, skip: &Skip) -> Option<String> {
+    let asks = |key, map| text(pod.pointer(map), key).filter(|value| ["true", "false"].contains(value));
+    let asked = asks(INJECT, "/metadata/labels").or_else(|| asks(ASK, "/metadata/annotations"));
+    let reason = skip.against_a_wish().filter(|_| asked == Some("true"))?;
+    Some(format!("the Pod asks for the sidecar and does not get it: {reason}"))
 }
 
 /// Why a Pod never gets the sidecar, whoever asks for it.
@@ -148,9 +152,8 @@ fn never(pod: &Value, namespace: &str) -> Option<Skip> {
         return Some(Skip::OtherMesh("Istio"));
     }
     let containers = ["/spec/containers", "/spec/initContainers"].into_iter().filter_map(|list| pod.pointer(list));
-    let names = containers.filter_map(Value::as_array).flatten().filter_map(|it| it.get("name")?.as_str());
+    let mut names = containers.filter_map(Value::as_array).flatten().filter_map(|it| it.get("name")?.as_str());
     names
-        .into_iter()
         .find_map(|name| OTHERS.iter().find(|(container, _)| *container == name).map(|(_, mesh)| Skip::OtherMesh(mesh)))
 }
 
@@ -193,10 +196,10 @@ impl Skip {
         }
     }
 
-    /// The reason in words, where somebody who has asked for the sidecar must be told.
+    /// The reason in words, for the reasons that a Pod's creator has to hear if the Pod asked for the sidecar.
     fn against_a_wish(&self) -> Option<String> {
         match self {
-            Skip::HostNetwork | Skip::OtherMesh(_) | Skip::SystemNamespace => Some(self.to_string()),
+            Skip::HostNetwork | Skip::Malformed | Skip::OtherMesh(_) | Skip::SystemNamespace => Some(self.to_string()),
             _ => None,
         }
     }

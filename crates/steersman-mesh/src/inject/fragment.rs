@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use steersman_machinery::name;
 use steersman_schema::decode::{self, Body};
 use steersman_schema::{Budget, Definitions, Schema};
 
@@ -53,7 +54,7 @@ pub struct Fragment {
     pub(crate) grace_seconds: Option<i64>,
 }
 
-/// Why a text is no fragment.
+/// Why a text is not a fragment.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FragmentError {
     /// A field or value that a fragment cannot have.
@@ -227,13 +228,21 @@ impl Fragment {
                 condition if !conditions.insert(condition) => {
                     return Err(field(&path, format!("{condition:?} occurs twice")));
                 }
-                _ => {}
+                condition => check_text(condition, &path, name::qualified)?,
             }
         }
         for (part, map) in [("labels", &self.labels), ("annotations", &self.annotations)] {
             if let Some(key) = map.keys().find(|key| key.starts_with(OWN_PREFIX)) {
                 return Err(field(&format!("metadata.{part}"), format!("{key} is the injector's own")));
             }
+        }
+        for (key, value) in &self.labels {
+            check_text(key, "metadata.labels", name::qualified)?;
+            check_text(value, &format!("metadata.labels.{key}"), name::label_value)?;
+        }
+        for key in self.annotations.keys() {
+            // The server compares them in lower case.
+            check_text(key, "metadata.annotations", |key| name::qualified(&key.to_ascii_lowercase()))?;
         }
         if self.grace_seconds.is_some_and(|seconds| seconds < 0) {
             return Err(field("terminationGracePeriodSeconds", "want 0 or more"));
@@ -267,8 +276,8 @@ fn clean(value: &mut Value, path: &str) -> Result<(), FragmentError> {
 /// Decodes the parts as those of a Pod. Returns its metadata and its spec.
 fn decoded(metadata: Value, spec: Map<String, Value>) -> Result<(Value, Map<String, Value>), FragmentError> {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-    // Paths are those of the fragment.
-    let plain = |text: &str| text.replacen("spec.", "", 1);
+    // Paths are those of the fragment. Most messages begin with theirs.
+    let plain = |path: &str| path.strip_prefix("spec.").unwrap_or(path).to_owned();
     let read = decode::built_in(&POD, Body::Tree(pod), &Budget::unlimited()).map_err(|error| match &error {
         // The texts of these are about the value alone.
         decode::Error::Base64 { path, .. } | decode::Error::Quantity { path, .. } => {
@@ -277,7 +286,11 @@ fn decoded(metadata: Value, spec: Map<String, Value>) -> Result<(Value, Map<Stri
         _ => FragmentError::Type(plain(&error.to_string())),
     })?;
     if let Some(fault) = read.faults.first() {
-        return Err(FragmentError::Type(plain(&fault.to_string())));
+        let fault = match fault {
+            decode::Fault::Duplicate(path) => decode::Fault::Duplicate(plain(path)),
+            decode::Fault::Unknown(path) => decode::Fault::Unknown(plain(path)),
+        };
+        return Err(FragmentError::Type(fault.to_string()));
     }
     let mut pod = read.value;
     clean(&mut pod, "")?;
@@ -313,6 +326,13 @@ fn check_name<'a>(item: &'a Value, path: &str, names: &mut BTreeSet<&'a str>) ->
     match names.insert(name) {
         true => Ok(()),
         false => Err(field(&format!("{path}.name"), format!("{name:?} occurs twice"))),
+    }
+}
+
+fn check_text(text: &str, path: &str, faults: impl Fn(&str) -> Vec<String>) -> Result<(), FragmentError> {
+    match faults(text).first() {
+        None => Ok(()),
+        Some(fault) => Err(field(path, format!("{text:?} is not possible: {fault}"))),
     }
 }
 

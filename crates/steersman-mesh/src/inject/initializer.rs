@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::core::{Request, Resource};
+use kube::core::{Request, Resource, Status};
 use serde_json::{Value, json};
 use steersman::cache::Change;
 use steersman::cache::Selection;
 use steersman::write::is_about_another_object;
 use steersman::{Action, Controller, InformerFactory, Lister, LookupError, ObjectKey, ReconcileError, Scope};
 
-use crate::inject::injector::{Injector, NoVerdict, Refusal, Verdict};
-use crate::inject::metrics::Way;
+use crate::inject::injector::{Injector, Judged, NoVerdict, Refusal, Verdict};
 use crate::inject::waiting::WaitingPod;
+use crate::inject::way::Way;
 use crate::inject::{INITIALIZER, NAME};
 
 /// Pods that are worked on at a time: each is a request, for which its creator waits.
@@ -74,10 +74,12 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, InitializerEr
         Verdict::Refuse(refusal) => refused(refusal),
     };
     let sent = match cx.send(&key, pod, patch).await? {
-        Sent::Refused(refusal) => {
+        Sent::Refused(status) if !matches!(judged.verdict, Verdict::Refuse(_)) => {
             // Waiting would end with a timeout, which says less.
+            let refusal = Refusal::by_server(&judged.verdict, &status);
             let patch = refused(&refusal);
-            judged.verdict = Verdict::Refuse(refusal);
+            // The warnings are about a Pod that does not come into being.
+            judged = Judged { verdict: Verdict::Refuse(refusal), warnings: Vec::new() };
             cx.send(&key, pod, patch).await?
         }
         sent => sent,
@@ -86,7 +88,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, InitializerEr
         Sent::Done => cx.injector.report(Way::Initializer, pod, namespace, &judged),
         Sent::Gone => {}
         // Most often the injector lacks a permission, which may be granted before the Pod's time is over.
-        Sent::Refused(refusal) => return Err(InitializerError::Refused(refusal.message)),
+        Sent::Refused(status) => return Err(InitializerError::Refused(status.message)),
     }
     Ok(Action::AwaitChange)
 }
@@ -95,7 +97,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, InitializerEr
 enum Sent {
     Done,
     Gone,
-    Refused(Refusal),
+    Refused(Box<Status>),
 }
 
 impl Context {
@@ -111,9 +113,7 @@ impl Context {
             Ok(_) => Ok(Sent::Done),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Sent::Gone),
             Err(error) if is_about_another_object(&error) => Ok(Sent::Gone),
-            Err(kube::Error::Api(status)) if is_final(status.code) => {
-                Ok(Sent::Refused(Refusal::by_server(status.code, &status.reason, &status.message)))
-            }
+            Err(kube::Error::Api(status)) if is_final(status.code) => Ok(Sent::Refused(status)),
             Err(error) => Err(InitializerError::Patch(error)),
         }
     }

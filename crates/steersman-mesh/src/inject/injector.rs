@@ -3,20 +3,25 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::Status;
 use serde_json::Value;
 use steersman::LookupError;
 use steersman::events::{EventRecorder, EventType};
 use tokio::time::Instant;
 
-use crate::inject::decision::{Policy, Skip, decide};
+use crate::inject::decision::{Policy, Skip, decide, refused_wish};
 use crate::inject::fragment::Fragment;
 use crate::inject::merge::{self, Conflict, Plan, Unchanged};
-use crate::inject::metrics::{Counts, Way};
+use crate::inject::metrics::Counts;
 use crate::inject::namespaces::{NamespaceError, Namespaces};
 use crate::inject::source::{Missing, Source};
+use crate::inject::way::Way;
 
 /// The longest message of an Event and of a refusal: they quote what users wrote.
 const MESSAGE_BYTES_MAX: usize = 1_000;
+/// The longest text of a reference that is put into an Event: no object has a longer name. Webhooks see Pods before the
+/// server has validated them.
+const REFERENCE_BYTES_MAX: usize = 253;
 
 /// Decides on Pods, and reports what it decided.
 pub(crate) struct Injector {
@@ -59,7 +64,7 @@ pub(crate) struct Refusal {
 /// Why there is no verdict: try again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoVerdict {
-    #[error("the sidecar is not known yet")]
+    #[error("the ConfigMap has not been read yet")]
     Fragment(#[source] LookupError),
     #[error("the labels of the namespace are not known")]
     Namespace(#[source] NamespaceError),
@@ -102,15 +107,18 @@ impl Injector {
             }
             Ok(Plan::Leave(unchanged)) => Verdict::Leave(match unchanged {
                 Unchanged::Injected => Skip::Injected,
-                Unchanged::Malformed => Skip::Malformed,
+                Unchanged::Malformed => {
+                    warnings.extend(refused_wish(pod, &Skip::Malformed));
+                    Skip::Malformed
+                }
                 Unchanged::Present { container } => Skip::Present { container },
             }),
             Err(conflict) => Verdict::Refuse(Refusal::of(&conflict)),
         })
     }
 
-    /// Counts a verdict that was carried out, and records it in Events, about the owner of the Pod: whoever looks for
-    /// Pods that do not come about looks there.
+    /// Counts a verdict that was carried out, and records it in Events, about the owner of the Pod: that is where a user
+    /// looks when Pods are missing.
     pub(crate) fn report(&self, way: Way, pod: &Value, namespace: &str, judged: &Judged) {
         match &judged.verdict {
             Verdict::Inject { .. } => self.counts.injected(way),
@@ -150,31 +158,30 @@ fn controller(pod: &Value) -> Option<&Value> {
     owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
-/// The object of Events about a Pod: its controller, else the Pod, else, while the Pod has no name, its namespace.
+/// The object of Events about a Pod: its controller, else the Pod, else, while the Pod has no name, its namespace. The
+/// Event is always in that namespace, where the Pod's creator can read it.
 fn regarding(pod: &Value, namespace: &str) -> ObjectReference {
-    let text = |object: &Value, field: &str| object.get(field).and_then(Value::as_str).map(str::to_owned);
-    if let Some(owner) = controller(pod) {
-        return ObjectReference {
-            api_version: text(owner, "apiVersion"),
-            kind: text(owner, "kind"),
-            name: text(owner, "name"),
-            uid: text(owner, "uid"),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectReference::default()
-        };
-    }
-    let metadata = pod.get("metadata").unwrap_or(&Value::Null);
-    let (kind, name, uid) = match text(metadata, "name").filter(|name| !name.is_empty()) {
-        Some(name) => ("Pod", name, text(metadata, "uid")),
-        None => ("Namespace", namespace.to_owned(), None),
+    let text = |object: &Value, field: &str| {
+        let text = object.get(field)?.as_str()?;
+        (1..=REFERENCE_BYTES_MAX).contains(&text.len()).then(|| text.to_owned())
     };
-    let namespace = (kind == "Pod").then(|| namespace.to_owned());
+    let owner = controller(pod).and_then(|owner| {
+        let (api_version, kind) = (text(owner, "apiVersion")?, text(owner, "kind")?);
+        Some((api_version, kind, text(owner, "name")?, Some(text(owner, "uid")?)))
+    });
+    let of_core = |kind: &str, name, uid| ("v1".to_owned(), kind.to_owned(), name, uid);
+    let this = || {
+        let metadata = pod.get("metadata")?;
+        Some(of_core("Pod", text(metadata, "name")?, text(metadata, "uid")))
+    };
+    let found = owner.or_else(this);
+    let (api_version, kind, name, uid) = found.unwrap_or_else(|| of_core("Namespace", namespace.to_owned(), None));
     ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some(kind.to_owned()),
+        api_version: Some(api_version),
+        kind: Some(kind),
         name: Some(name),
         uid,
-        namespace,
+        namespace: Some(namespace.to_owned()),
         ..ObjectReference::default()
     }
 }
@@ -182,14 +189,18 @@ fn regarding(pod: &Value, namespace: &str) -> ObjectReference {
 // === impl Refusal ===
 
 impl Refusal {
-    /// Refused by the server, which was asked to store the Pod with the sidecar.
-    pub(crate) fn by_server(code: u16, reason: &str, message: &str) -> Refusal {
-        let message = cut(format!("the Pod with the sidecar is refused: {message}"));
-        Refusal { code, reason: reason.to_owned(), message, label: "server" }
+    /// Refused by the server, which was asked to carry out a verdict.
+    pub(crate) fn by_server(verdict: &Verdict, status: &Status) -> Refusal {
+        let failed = match verdict {
+            Verdict::Inject { .. } => "the Pod with the sidecar is refused",
+            Verdict::Leave(_) | Verdict::Refuse(_) => "the Pod cannot be released",
+        };
+        let message = cut(format!("{failed}: {}", status.message));
+        Refusal { code: status.code, reason: status.reason.clone(), message, label: "server" }
     }
 
     fn without_fragment(fault: &str) -> Refusal {
-        let message = cut(format!("the Pod wants the sidecar, and none is known: {fault}"));
+        let message = cut(format!("the Pod is to get the sidecar, but there is no usable fragment: {fault}"));
         Refusal { code: 503, reason: "ServiceUnavailable".to_owned(), message, label: "no_fragment" }
     }
 
@@ -198,6 +209,7 @@ impl Refusal {
             Conflict::Half { .. } => "half",
             Conflict::Merge(_) => "merge",
             Conflict::Port { .. } => "port",
+            Conflict::PullSecret { .. } => "pull_secret",
             Conflict::Volume { .. } => "volume",
         };
         Refusal { code: 403, reason: "Forbidden".to_owned(), message: cut(conflict.to_string()), label }
@@ -207,4 +219,40 @@ impl Refusal {
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MESSAGE_BYTES_MAX));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(pod: &Value) -> (String, String, Option<String>) {
+        let reference = regarding(pod, "shop");
+        assert_eq!(reference.namespace.as_deref(), Some("shop"));
+        (reference.kind.unwrap(), reference.name.unwrap(), reference.uid)
+    }
+
+    #[test]
+    fn texts_that_no_object_can_have_are_not_in_events() {
+        let long = "x".repeat(1 << 20);
+        let owner = |field: &str| {
+            let mut owner =
+                json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true});
+            if !field.is_empty() {
+                owner[field] = long.as_str().into();
+            }
+            owner
+        };
+        let pod = |owner: Value| json!({"metadata": {"name": "web-1", "ownerReferences": [owner]}});
+        assert_eq!(names(&pod(owner(""))), ("ReplicaSet".to_owned(), "web".to_owned(), Some("u".to_owned())));
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            assert_eq!(names(&pod(owner(field))), ("Pod".to_owned(), "web-1".to_owned(), None), "{field}");
+        }
+        let mut unnamed = pod(owner("name"));
+        unnamed["metadata"]["name"] = long.as_str().into();
+        assert_eq!(names(&unnamed), ("Namespace".to_owned(), "shop".to_owned(), None));
+        let odd = json!({"metadata": {"name": "web-1", "uid": long}});
+        assert_eq!(names(&odd), ("Pod".to_owned(), "web-1".to_owned(), None));
+    }
 }

@@ -8,6 +8,9 @@
 //! An annotation records the names of all that was added. A Pod with the record is left as it is, whatever fragment it has: so a
 //! second call changes nothing, and a fragment that is replaced between two calls for one Pod is not mixed with the
 //! former.
+//!
+//! A user can write the record too. If none of its containers is there, only its volumes count: one of them that no
+//! container of the Pod uses is left over from an injection, and the fragment's volume of that name replaces it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -22,8 +25,10 @@ use crate::inject::{FRAGMENT, RECORD};
 /// The longest record that is read. A fragment's own is far shorter.
 const RECORD_BYTES_MAX: usize = 8 * 1024;
 const SET_ORDER: &str = "$setElementOrder";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DIRECTIVE: &str = "$patch";
 
-/// The way from a Pod to the Pod with the fragment.
+/// How the fragment is added to a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     /// The Pod stays as it is.
@@ -50,7 +55,7 @@ pub enum Unchanged {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Conflict {
     /// A record names containers of which some are gone: another webhook has removed them.
-    #[error("the sidecar of the Pod is not whole: the container {missing} is gone, and {present} is not")]
+    #[error("the Pod's sidecar is incomplete: container {missing} was removed, but {present} is still there")]
     Half {
         /// A container that is gone.
         missing: String,
@@ -69,6 +74,14 @@ pub enum Conflict {
         ours: String,
         /// The container of the Pod.
         theirs: String,
+    },
+    /// The Pod has a pull secret without a name, beside which a patch can put no other.
+    #[error(
+        "the sidecar's imagePullSecrets cannot be added: imagePullSecrets[{at}] of the Pod has no name; name it or remove it"
+    )]
+    PullSecret {
+        /// The index of the secret.
+        at: usize,
     },
     /// The Pod has a volume of that name.
     #[error("the Pod has a volume {volume}, which is the name of a volume of the sidecar: rename it")]
@@ -99,7 +112,7 @@ pub struct Record {
     pub volumes: Vec<String>,
 }
 
-/// How far a Pod is injected, by its record.
+/// Whether a Pod has all, some or none of the containers of its record.
 enum State {
     /// There is no record, or none of its containers.
     New(Record),
@@ -154,18 +167,13 @@ pub fn plan(pod: &Value, fragment: &Fragment) -> Result<Plan, Conflict> {
     if let Some(container) = fragment.container_names().find(|name| own.names.contains(name)) {
         return Ok(Plan::Leave(Unchanged::Present { container: container.to_owned() }));
     }
-    let taken: HashSet<&str> = own.volumes.iter().filter_map(name).collect();
-    let mut volumes = fragment.volumes.iter().filter_map(name);
-    if let Some(volume) = volumes.find(|name| taken.contains(name) && !before.volumes.iter().any(|ours| ours == name)) {
-        return Err(Conflict::Volume { volume: volume.to_owned() });
-    }
+    let volumes = own.new_volumes(fragment, &before)?;
     own.check_new_ports(fragment)?;
     let mut spec = Map::new();
-    add(&mut spec, "containers", own.containers, &fragment.containers, Place::Last);
-    add(&mut spec, "initContainers", own.init_containers, &fragment.init_containers, Place::First);
-    add(&mut spec, "volumes", own.volumes, &fragment.volumes, Place::Last);
-    let secrets: Vec<Value> = missing_in(own.image_pull_secrets, &fragment.image_pull_secrets, "name");
-    add(&mut spec, "imagePullSecrets", own.image_pull_secrets, &secrets, Place::Last);
+    add(&mut spec, "containers", own.containers, fragment.containers.clone(), Place::Last);
+    add(&mut spec, "initContainers", own.init_containers, fragment.init_containers.clone(), Place::First);
+    add(&mut spec, "volumes", own.volumes, volumes, Place::Last);
+    own.add_secrets(&mut spec, fragment)?;
     // This list is replaced as a whole by a patch.
     let gates = missing_in(own.readiness_gates, &fragment.readiness_gates, "conditionType");
     if !gates.is_empty() {
@@ -175,6 +183,16 @@ pub fn plan(pod: &Value, fragment: &Fragment) -> Result<Plan, Conflict> {
     if let Some(seconds) = fragment.grace_seconds.filter(|seconds| grace.is_none_or(|grace| grace < *seconds)) {
         spec.insert("terminationGracePeriodSeconds".to_owned(), seconds.into());
     }
+    let metadata = added_metadata(labels, annotations, fragment);
+    Ok(Plan::Patch(json!({"metadata": metadata, "spec": spec})))
+}
+
+/// The labels and annotations that the Pod does not have, and those of the injector.
+fn added_metadata(
+    labels: Option<&Map<String, Value>>,
+    annotations: Option<&Map<String, Value>>,
+    fragment: &Fragment,
+) -> Map<String, Value> {
     let absent = |own: Option<&Map<String, Value>>, ours: &BTreeMap<String, String>| -> Map<String, Value> {
         let new = ours.iter().filter(|(key, _)| own.is_none_or(|own| !own.contains_key(*key)));
         new.map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect()
@@ -188,7 +206,7 @@ pub fn plan(pod: &Value, fragment: &Fragment) -> Result<Plan, Conflict> {
     added.insert(FRAGMENT.to_owned(), fragment.hash().into());
     added.insert(RECORD.to_owned(), Record::of(fragment).to_string().into());
     metadata.insert("annotations".to_owned(), added.into());
-    Ok(Plan::Patch(json!({"metadata": metadata, "spec": spec})))
+    metadata
 }
 
 /// Whether a Pod has the record of an injection and everything that it names.
@@ -196,7 +214,7 @@ pub fn is_injected(pod: &Value) -> bool {
     Lists::of(pod).is_some_and(|own| matches!(own.state(pod), State::Whole(_)))
 }
 
-/// The lists of a Pod that the fragment adds to. Every container and volume has a name of its own.
+/// The lists of a Pod that the fragment adds to. Every container and volume has a name of its own, as the server wants.
 struct Lists<'p> {
     containers: &'p [Value],
     init_containers: &'p [Value],
@@ -221,9 +239,7 @@ impl<'p> Lists<'p> {
         let is_new = containers.iter().chain(init_containers).all(|item| name(item).is_some_and(|it| names.insert(it)));
         let mut others = HashSet::new();
         let are_new = volumes.iter().all(|item| name(item).is_some_and(|it| others.insert(it)));
-        let mut others = HashSet::new();
-        let are_named = image_pull_secrets.iter().all(|item| name(item).is_some_and(|it| others.insert(it)));
-        (is_new && are_new && are_named).then_some(Lists {
+        (is_new && are_new && image_pull_secrets.iter().all(Value::is_object)).then_some(Lists {
             containers,
             init_containers,
             volumes,
@@ -244,6 +260,42 @@ impl<'p> Lists<'p> {
             (Some(_), None) => State::Whole(record),
             (Some(present), Some(missing)) => State::Half { missing: (*missing).clone(), present: (*present).clone() },
         }
+    }
+
+    /// The volumes of the fragment as a patch has them. One that is left over from an injection is replaced, since merging
+    /// would give the volume two sources.
+    fn new_volumes(&self, fragment: &Fragment, before: &Record) -> Result<Vec<Value>, Conflict> {
+        let taken: HashMap<&str, &Value> = self.volumes.iter().filter_map(|it| Some((name(it)?, it))).collect();
+        let recorded: HashSet<&str> = before.volumes.iter().map(String::as_str).collect();
+        let containers = self.containers.iter().chain(self.init_containers);
+        let mounts = containers.flat_map(|container| ["volumeMounts", "volumeDevices"].map(|list| container.get(list)));
+        let used: HashSet<&str> = mounts.flatten().filter_map(Value::as_array).flatten().filter_map(name).collect();
+        let as_patched = |volume: &Value| match name(volume).and_then(|name| taken.get_key_value(name)) {
+            None => Ok(volume.clone()),
+            Some((name, old)) if recorded.contains(name) && !used.contains(name) => Ok(replacement(volume, old)),
+            Some((name, _)) => Err(Conflict::Volume { volume: (*name).to_owned() }),
+        };
+        fragment.volumes.iter().map(as_patched).collect()
+    }
+
+    /// Adds the pull secrets that the Pod does not have. The server accepts Pods that have one twice, or one without a name.
+    fn add_secrets(&self, spec: &mut Map<String, Value>, fragment: &Fragment) -> Result<(), Conflict> {
+        let own = self.image_pull_secrets;
+        let secrets = missing_in(own, &fragment.image_pull_secrets, "name");
+        if secrets.is_empty() {
+            return Ok(());
+        }
+        if let Some(at) = own.iter().position(|secret| name(secret).is_none()) {
+            return Err(Conflict::PullSecret { at });
+        }
+        let mut names = HashSet::new();
+        if own.iter().filter_map(name).all(|name| names.insert(name)) {
+            add(spec, "imagePullSecrets", own, secrets, Place::Last);
+        } else {
+            // An order names each item once.
+            spec.insert("imagePullSecrets".to_owned(), secrets.into());
+        }
+        Ok(())
     }
 
     /// Whether containers that joined later listen at a port of the sidecar.
@@ -290,20 +342,34 @@ impl<'p> Lists<'p> {
 }
 
 /// Adds a list of the fragment to a patch, with the order that the merged list is to have.
-fn add(spec: &mut Map<String, Value>, field: &str, own: &[Value], ours: &[Value], place: Place) {
+fn add(spec: &mut Map<String, Value>, field: &str, own: &[Value], ours: Vec<Value>, place: Place) {
     if ours.is_empty() {
         return;
     }
-    let named =
-        |items: &[Value]| -> Vec<Value> { items.iter().filter_map(|it| Some(json!({"name": name(it)?}))).collect() };
     let taken: HashSet<&str> = ours.iter().filter_map(name).collect();
-    let own: Vec<Value> = own.iter().filter(|it| name(it).is_none_or(|name| !taken.contains(name))).cloned().collect();
-    let order = match place {
-        Place::First => [named(ours), named(&own)].concat(),
-        Place::Last => [named(&own), named(ours)].concat(),
+    let kept = own.iter().filter_map(name).filter(|name| !taken.contains(name));
+    let added = ours.iter().filter_map(name);
+    let item = |name: &str| json!({"name": name});
+    let order: Vec<Value> = match place {
+        Place::First => added.chain(kept).map(item).collect(),
+        Place::Last => kept.chain(added).map(item).collect(),
     };
-    spec.insert(field.to_owned(), ours.to_vec().into());
     spec.insert(format!("{SET_ORDER}/{field}"), order.into());
+    spec.insert(field.to_owned(), ours.into());
+}
+
+/// The item of a patch that puts a volume in the place of another with its name.
+fn replacement(volume: &Value, old: &Value) -> Value {
+    let mut item = volume.clone();
+    let Value::Object(fields) = &mut item else { return item };
+    let retained: Vec<Value> = fields.keys().map(|key| Value::from(key.as_str())).collect();
+    // A source of the same kind would be merged with the old one.
+    let same = fields.iter_mut().filter(|(key, _)| old.get(key.as_str()).is_some_and(Value::is_object));
+    for source in same.filter_map(|(_, value)| value.as_object_mut()) {
+        source.insert(DIRECTIVE.to_owned(), "replace".into());
+    }
+    fields.insert(RETAIN_KEYS.to_owned(), retained.into());
+    item
 }
 
 /// The items whose key the Pod's list does not have.

@@ -9,18 +9,12 @@ use steersman::metrics::prometheus_client::metrics::gauge::Gauge;
 use steersman::metrics::prometheus_client::metrics::histogram::Histogram;
 
 use crate::inject::decision::Skip;
+use crate::inject::way::Way;
 
 type Labels = Vec<(&'static str, String)>;
 
 /// The bounds of the time that a decision takes, in seconds.
 const BUCKETS: [f64; 8] = [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.05, 1.0];
-
-/// The way by which a Pod came.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
-    Initializer,
-    Webhook,
-}
 
 /// Counters and gauges; clones share them.
 #[derive(Clone, Debug)]
@@ -72,19 +66,19 @@ impl Counts {
     }
 
     pub(crate) fn injected(&self, way: Way) {
-        self.injected.get_or_create(&vec![way.label()]).inc();
+        self.injected.get_or_create(&vec![way_of(way)]).inc();
     }
 
     pub(crate) fn skipped(&self, way: Way, skip: &Skip) {
-        self.skipped.get_or_create(&vec![way.label(), ("reason", skip.reason().to_owned())]).inc();
+        self.skipped.get_or_create(&vec![way_of(way), ("reason", skip.reason().to_owned())]).inc();
     }
 
     pub(crate) fn refused(&self, way: Way, reason: &str) {
-        self.refused.get_or_create(&vec![way.label(), ("reason", reason.to_owned())]).inc();
+        self.refused.get_or_create(&vec![way_of(way), ("reason", reason.to_owned())]).inc();
     }
 
     pub(crate) fn decided(&self, way: Way, took: Duration) {
-        self.seconds.get_or_create(&vec![way.label()]).observe(took.as_secs_f64());
+        self.seconds.get_or_create(&vec![way_of(way)]).observe(took.as_secs_f64());
     }
 
     pub(crate) fn fragment_in_force(&self, hash: &str) {
@@ -106,12 +100,6 @@ impl Counts {
     }
 }
 
-impl Way {
-    fn label(self) -> (&'static str, String) {
-        let text = match self {
-            Way::Initializer => "initializer",
-            Way::Webhook => "webhook",
-        };
-        ("way", text.to_owned())
-    }
+fn way_of(way: Way) -> (&'static str, String) {
+    ("way", way.as_str().to_owned())
 }

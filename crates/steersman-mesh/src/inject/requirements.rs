@@ -1,4 +1,4 @@
-//! The injector's needs in the cluster, which are rules of roles, and initializers. The log names those that are missing
+//! The injector's requirements of a cluster: permissions, and a server with initializers. The log names those that are missing
 //! until none is.
 
 use std::convert::Infallible;
@@ -55,13 +55,13 @@ pub fn rules(options: &Options) -> Vec<Rule> {
 }
 
 /// The rules and the initializers that are looked for.
-pub(crate) struct Ways {
+pub(crate) struct Requirements {
     pub(crate) client: Client,
     pub(crate) rules: Vec<Rule>,
     pub(crate) needs_initializers: bool,
 }
 
-impl Ways {
+impl Requirements {
     /// Logs what is missing until nothing is; each change of it is logged too.
     pub(crate) async fn watch(self, counts: Counts, stop: CancellationToken) -> Result<(), Infallible> {
         let check = async {

@@ -21,24 +21,24 @@ pub const DATA_KEY: &str = "config";
 pub(crate) struct Source {
     key: ObjectKey,
     configs: Lister<ConfigMap>,
-    state: Mutex<State>,
+    /// `None`: nothing was read yet.
+    read: Mutex<Option<Read>>,
     events: EventRecorder,
     counts: Counts,
 }
 
-struct State {
-    seen: Seen,
-    good: Option<Arc<Fragment>>,
-    /// The mistake in the version that was read last.
-    fault: Option<String>,
+/// The version that was read last, and what is in force since.
+struct Read {
+    /// `None`: the ConfigMap did not exist.
+    version: Option<String>,
+    in_force: InForce,
 }
 
-/// The version that was read last.
-#[derive(Debug, Eq, PartialEq)]
-enum Seen {
-    Absent,
-    Nothing,
-    Version(String),
+enum InForce {
+    /// There never was a good one: a sentence that says what is wrong.
+    Bad(String),
+    /// It stays, whatever is wrong with later versions.
+    Good(Arc<Fragment>),
 }
 
 /// Why there is no fragment.
@@ -52,61 +52,62 @@ pub(crate) enum Missing {
 
 impl Source {
     pub(crate) fn new(key: ObjectKey, configs: Lister<ConfigMap>, events: EventRecorder, counts: Counts) -> Source {
-        let state = State { seen: Seen::Nothing, good: None, fault: None };
-        Source { key, configs, state: Mutex::new(state), events, counts }
+        Source { key, configs, read: Mutex::new(None), events, counts }
     }
 
     /// The fragment in force.
     pub(crate) fn current(&self) -> Result<Arc<Fragment>, Missing> {
-        let mut state = self.state.lock();
+        let mut read = self.read.lock();
         match self.configs.find(&self.key) {
-            Ok(found) => self.read(&mut state, found.as_deref()),
-            // A good fragment stays in force while the cache cannot be read.
-            Err(error) if state.good.is_none() => return Err(Missing::NotRead(error)),
-            Err(_) => {}
-        }
-        match (&state.good, &state.fault) {
-            (Some(good), _) => Ok(Arc::clone(good)),
-            (None, Some(fault)) => Err(Missing::Bad(fault.clone())),
-            (None, None) => Err(Missing::Bad(format!("the ConfigMap {} was not read", self.key.as_str()))),
+            Ok(found) => match self.read(&mut read, found.as_deref()) {
+                InForce::Good(fragment) => Ok(Arc::clone(fragment)),
+                InForce::Bad(fault) => Err(Missing::Bad(fault.clone())),
+            },
+            Err(error) => match &*read {
+                // It stays in force while the cache cannot be read.
+                Some(Read { in_force: InForce::Good(fragment), .. }) => Ok(Arc::clone(fragment)),
+                _ => Err(Missing::NotRead(error)),
+            },
         }
     }
 
-    fn read(&self, state: &mut State, config: Option<&ConfigMap>) {
-        let seen = match config {
-            None => Seen::Absent,
-            Some(config) => Seen::Version(config.metadata.resource_version.clone().unwrap_or_default()),
+    /// Reads the ConfigMap, if it is another version than the last one.
+    fn read<'r>(&self, last: &'r mut Option<Read>, config: Option<&ConfigMap>) -> &'r InForce {
+        let version = config.map(|config| config.metadata.resource_version.clone().unwrap_or_default());
+        let read = match last.take() {
+            Some(read) if read.version == version => read,
+            former => Read { version, in_force: self.in_force(former.map(|former| former.in_force), config) },
         };
-        if state.seen == seen {
-            return;
-        }
-        state.seen = seen;
+        &last.insert(read).in_force
+    }
+
+    fn in_force(&self, former: Option<InForce>, config: Option<&ConfigMap>) -> InForce {
+        let good = match former {
+            Some(InForce::Good(good)) => Some(good),
+            Some(InForce::Bad(_)) | None => None,
+        };
         match self.parse(config) {
             Ok(fragment) => {
-                state.fault = None;
-                if state.good.as_ref().is_none_or(|good| good.hash() != fragment.hash()) {
-                    tracing::info!(
-                        fragment = fragment.hash(),
-                        config_map = self.key.as_str(),
-                        "a fragment is in force"
-                    );
-                    self.counts.fragment_in_force(fragment.hash());
-                    state.good = Some(Arc::new(fragment));
-                }
                 self.counts.fragment_is_good();
+                if let Some(good) = good.filter(|good| good.hash() == fragment.hash()) {
+                    return InForce::Good(good);
+                }
+                tracing::info!(fragment = fragment.hash(), config_map = self.key.as_str(), "a fragment is in force");
+                self.counts.fragment_in_force(fragment.hash());
+                InForce::Good(Arc::new(fragment))
             }
             Err(fault) => {
-                let kept = state.good.as_ref().map_or_else(
-                    || "Pods that want the sidecar are refused".to_owned(),
+                let kept = good.as_ref().map_or_else(
+                    || "Pods that are to get the sidecar are refused".to_owned(),
                     |good| format!("the fragment {} stays in force", good.hash()),
                 );
-                tracing::error!("{fault}; {kept}");
+                let message = format!("{fault}; {kept}");
+                tracing::error!("{message}");
                 if let Some(config) = config {
-                    let message = format!("{fault}; {kept}");
                     self.events.event(config, EventType::Warning, "FragmentInvalid", &message);
                 }
                 self.counts.fragment_is_bad();
-                state.fault = Some(fault);
+                good.map_or(InForce::Bad(fault), InForce::Good)
             }
         }
     }

@@ -6,12 +6,12 @@ use serde_json::Value;
 use steersman::webhook::{Admission, Denial, Operation};
 
 use crate::inject::injector::{Injector, Verdict};
-use crate::inject::metrics::Way;
+use crate::inject::way::Way;
 
 /// The path of the function.
 pub const PATH: &str = "/inject";
 
-/// Answers one call. Other requests than the creation of a Pod are admitted as they are.
+/// Answers one call. Requests other than the creation of a Pod are admitted unchanged.
 pub(crate) async fn mutate(pod: Value, request: &Admission<Value>, injector: &Arc<Injector>) -> Result<Value, Denial> {
     let is_pod = request.resource.group.is_empty() && request.resource.resource == "pods";
     if request.operation != Operation::Create || !is_pod || request.subresource.is_some() {
@@ -19,7 +19,7 @@ pub(crate) async fn mutate(pod: Value, request: &Admission<Value>, injector: &Ar
     }
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let judged = injector.judge(Way::Webhook, &pod, namespace).await?;
-    // Nothing is to happen on a dry run, so that nothing is recorded either.
+    // A dry run must have no side effects, so no Event is written.
     if !request.dry_run {
         injector.report(Way::Webhook, &pod, namespace, &judged);
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use steersman_mesh::inject::{CONFIGURED, FRAGMENT, Fragment, RECORD};
 
-use crate::environment::{DOCUMENT, Environment, MYAPP, Ways, containers, names};
+use crate::environment::{DOCUMENT, Environment, MYAPP, Ways, containers, names, pod};
 
 const NATIVE: &str = include_str!("../../../../manifests/mesh/envoy-native.yaml");
 
@@ -81,9 +81,22 @@ async fn a_native_sidecar_with_gates_and_metadata_is_the_same_byte_for_byte() {
     assert_eq!(text(&by_both), text(&by_webhook));
 }
 
-#[test]
-fn the_fragments_of_the_manifests_are_good() {
+#[tokio::test]
+async fn the_fragments_of_the_manifests_are_good() {
     for manifest in [document(), fragment_of(NATIVE), DOCUMENT.to_owned()] {
         Fragment::parse(&manifest).unwrap();
     }
+    // The recommended one does not keep Pods out of a namespace that enforces the strictest level.
+    let environment = Environment::without_fragment().await;
+    environment.fragment(&fragment_of(NATIVE)).await;
+    environment.namespace("strict", json!({"pod-security.kubernetes.io/enforce": "restricted"})).await;
+    let injector = environment.inject(Ways::Webhook).await;
+    let mut restricted = pod("restricted");
+    restricted["spec"]["containers"][0]["securityContext"] = json!({
+        "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let made = environment.create_in("strict", &restricted).await.unwrap();
+    assert_eq!(names(&made, "initContainers"), ["envoy"]);
+    injector.stop().await;
 }

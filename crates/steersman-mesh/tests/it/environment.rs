@@ -149,23 +149,35 @@ impl Environment {
         self.plane.until_gone::<Pod>(&ObjectKey::namespaced("default", name)).await;
     }
 
+    /// All Events, as `kind/name reason: message`.
+    pub(crate) async fn events(&self) -> Vec<String> {
+        let events = Api::<Event>::all(self.client());
+        let found = events.list(&Default::default()).await.unwrap().items.into_iter();
+        let said = found.map(|event| {
+            let object = event.involved_object;
+            let text = Option::<String>::unwrap_or_default;
+            let (kind, name) = (text(object.kind), text(object.name));
+            format!("{kind}/{name} {}: {}", text(event.reason), text(event.message))
+        });
+        said.collect()
+    }
+
+    /// Creates a namespace with labels and its ServiceAccount.
+    pub(crate) async fn namespace(&self, name: &str, labels: Value) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+        self.plane.apply(&namespace.to_string()).await;
+        let account =
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}});
+        self.plane.apply(&account.to_string()).await;
+    }
+
     /// Waits for an Event, as `kind/name reason: message`.
     pub(crate) async fn until_event(&self, wanted: &str) {
-        let events = Api::<Event>::all(self.client());
         let deadline = tokio::time::Instant::now() + PATIENCE;
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
             ticks.tick().await;
-            let found = events.list(&Default::default()).await.unwrap().items;
-            let seen: Vec<String> = found
-                .into_iter()
-                .map(|event| {
-                    let object = event.involved_object;
-                    let text = Option::<String>::unwrap_or_default;
-                    let (kind, name) = (text(object.kind), text(object.name));
-                    format!("{kind}/{name} {}: {}", text(event.reason), text(event.message))
-                })
-                .collect();
+            let seen = self.events().await;
             if seen.iter().any(|event| event == wanted) {
                 return;
             }

@@ -66,7 +66,7 @@ async fn a_broken_config_map_changes_nothing_until_the_next_start() {
         let injector = environment.inject(ways).await;
         let (code, message) = environment.refused(&pod("three")).await;
         assert_eq!(code, 503, "{message}");
-        let why = "the Pod wants the sidecar, and none is known: the ConfigMap default/envoy-initializer cannot be used: containers[0].image: an image is missing";
+        let why = "the Pod is to get the sidecar, but there is no usable fragment: the ConfigMap default/envoy-initializer cannot be used: containers[0].image: an image is missing";
         assert!(message.ends_with(why), "{message}");
         // A Pod that does not want it is none of its business.
         let mut refusing = pod(&format!("refusing-{}", format!("{ways:?}").to_lowercase()));

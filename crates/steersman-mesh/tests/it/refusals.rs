@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_mesh::inject::INJECT;
+use steersman_testkit::Fault;
 
 use crate::environment::{Environment, Ways, containers, pod};
 
@@ -43,6 +44,61 @@ async fn a_port_in_use_is_said_to_the_creator_and_at_the_owner() {
     assert!(message.ends_with(PORT), "{message}");
     environment.until_event(&format!("StatefulSet/owner SidecarRefused: {PORT}")).await;
     assert!(environment.pods("default").get_opt("waiting").await.unwrap().is_none(), "nothing of it is left");
+    injector.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_about_a_pod_without_a_name_is_in_its_namespace() {
+    let environment = Environment::start().await;
+    environment.namespace("shop", json!({})).await;
+    let injector = environment.inject(Ways::Webhook).await;
+    let mut unnamed = on_port_80("");
+    unnamed["metadata"] = json!({"generateName": "web-"});
+    assert!(environment.create_in("shop", &unnamed).await.is_err());
+    environment.until_event(&format!("Namespace/shop SidecarRefused: {PORT}")).await;
+    let events = kube::Api::<k8s_openapi::api::core::v1::Event>::namespaced(environment.client(), "shop");
+    let all = events.list(&Default::default()).await.unwrap().items;
+    assert!(all.iter().any(|event| event.reason.as_deref() == Some("SidecarRefused")), "{all:#?}");
+    injector.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_asks_and_is_malformed_is_warned_about() {
+    let environment = Environment::start().await;
+    let injector = environment.inject(Ways::Webhook).await;
+    let mut twice = pod("twice");
+    twice["metadata"]["labels"] = json!({INJECT: "true"});
+    twice["spec"]["containers"] = json!([{"name": "web", "image": "web"}, {"name": "web", "image": "web"}]);
+    assert_eq!(environment.refused(&twice).await.0, 422);
+    environment
+        .until_event("Pod/twice SidecarWarning: the Pod asks for the sidecar and does not get it: it is malformed")
+        .await;
+    injector.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_without_the_sidecar_that_the_server_does_not_release_is_refused_in_other_words() {
+    let environment = Environment::start().await;
+    environment.initialize().await;
+    let injector = environment.inject(Ways::Initializer).await;
+    let is_patch = |method: &http::Method, path: &str| method == http::Method::PATCH && path.ends_with("/pods/left");
+    environment.plane.fail_next_where(1, Fault::Refused(403), is_patch);
+    let mut left = pod("left");
+    left["metadata"]["labels"] = json!({INJECT: "false"});
+    let (code, message) = environment.refused(&left).await;
+    assert_eq!(code, 403);
+    assert!(message.ends_with("the Pod cannot be released: forbidden"), "{message}");
+    assert!(injector.has_metric("pods_refused_total{way=\"initializer\",reason=\"server\"} 1"));
+    // The warning that a value does not count belongs to a Pod that is not created.
+    environment.plane.fail_next_where(1, Fault::Refused(403), |method, path| {
+        method == http::Method::PATCH && path.ends_with("/pods/odd")
+    });
+    let mut odd = pod("odd");
+    odd["metadata"]["labels"] = json!({INJECT: "yes"});
+    let (_, message) = environment.refused(&odd).await;
+    assert!(message.ends_with("the Pod with the sidecar is refused: forbidden"), "{message}");
+    environment.until_event("Pod/odd SidecarRefused: the Pod with the sidecar is refused: forbidden").await;
+    assert!(!environment.events().await.iter().any(|event| event.starts_with("Pod/odd SidecarWarning")));
     injector.stop().await;
 }
 

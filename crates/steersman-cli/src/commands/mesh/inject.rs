@@ -61,14 +61,14 @@ pub(crate) struct InjectOptions {
     /// The ConfigMap with the sidecar; without a namespace it is in that of the pod or of the kubeconfig.
     #[arg(long, default_value = inject::CONFIG_MAP, value_name = "[NAMESPACE/]NAME")]
     config_map: Name,
-    /// The treatment of Pods of which no label, annotation or selector says anything.
+    /// The treatment of Pods that no label, annotation or selector decides about.
     #[arg(long, value_enum, default_value_t = Unmarked::Inject, value_name = "WHAT")]
     default: Unmarked,
     /// Leave Pods with all of these labels alone, unless they ask for the sidecar themselves. May be given more than once.
-    #[arg(long, value_parser = labels, value_name = "KEY=VALUE,..")]
+    #[arg(long, value_parser = |text: &str| labels("--never", text), value_name = "KEY=VALUE,..")]
     never: Vec<Labels>,
     /// Inject Pods with all of these labels, unless they or --never say no. May be given more than once.
-    #[arg(long, value_parser = labels, value_name = "KEY=VALUE,..")]
+    #[arg(long, value_parser = |text: &str| labels("--always", text), value_name = "KEY=VALUE,..")]
     always: Vec<Labels>,
     /// Work as the initializer only while holding the Lease mesh-injector, so that one replica works and the others wait.
     /// Calls of the webhook are answered by all.
@@ -215,10 +215,15 @@ fn namespaced(text: &str) -> Result<ObjectKey, String> {
     }
 }
 
-fn labels(text: &str) -> Result<Labels, String> {
-    let pairs = text.split(',').map(|pair| match pair.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("want labels such as app=db or app=db,tier=backend".to_owned()),
-    });
-    pairs.collect::<Result<BTreeMap<_, _>, _>>()
+fn labels(flag: &str, text: &str) -> Result<Labels, String> {
+    let mut labels = BTreeMap::new();
+    for pair in text.split(',') {
+        let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            return Err("want labels such as app=db or app=db,tier=backend".to_owned());
+        };
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(format!("the key {key} occurs twice: give {flag} once for each value"));
+        }
+    }
+    Ok(labels)
 }

@@ -185,6 +185,14 @@ fn an_injector_that_cannot_work_says_what_is_wanted() {
         (&["mesh", "inject", "--webhook", "127.0.0.1:0"], "want --webhook-service NAMESPACE/NAME"),
         (&["mesh", "inject", "--initializer", "--config-map", "a/b/c"], "want NAME or NAMESPACE/NAME"),
         (&["mesh", "inject", "--initializer", "--never", "app"], "want labels such as app=db"),
+        (
+            &["mesh", "inject", "--initializer", "--never", "app=db,app=web"],
+            "the key app occurs twice: give --never once for each value",
+        ),
+        (
+            &["mesh", "inject", "--initializer", "--always", "app=db,app=db"],
+            "the key app occurs twice: give --always once for each value",
+        ),
         (&["mesh", "inject", "--initializer", "--webhook-host", "h"], "--webhook <ADDR>"),
     ] {
         let ended = plane::run(home.path(), arguments);

@@ -7,7 +7,9 @@ use crate::scheduler::plugins::taints::Tolerations;
 use crate::shared::host_port::HostPort;
 use crate::shared::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodCondition, PodSpec, Volume, WeightedPodAffinityTerm};
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hasher, RandomState};
+use std::io;
+use std::sync::{Arc, LazyLock};
 use steersman::ObjectKey;
 
 /// The reason of the condition `DisruptionTarget` of a preempted Pod.
@@ -66,6 +68,8 @@ pub(crate) struct Pending {
     pub(crate) scheduled: Option<Scheduled>,
     /// The extenders that the Pod interests, in the order in which they are asked.
     pub(crate) extenders: Vec<Arc<Extender>>,
+    /// A hash of the annotations and the spec, on which the answers of extenders may depend; 0 without extenders.
+    pub(crate) content: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -210,6 +214,10 @@ impl Pending {
         let scheduled = status
             .and_then(|status| status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled"));
         let owners = pod.metadata.owner_references.iter().flatten();
+        let extenders: Vec<Arc<Extender>> = match &*profile.extenders {
+            [] => Vec::new(),
+            all => all.iter().filter(|extender| extender.is_interested_in(spec)).cloned().collect(),
+        };
         Pending {
             nodes: pod.spec.as_ref().map(RequiredNodes::read).unwrap_or_default(),
             preferred_nodes: preferred
@@ -244,10 +252,8 @@ impl Pending {
                 message: condition.message.clone().unwrap_or_default(),
                 generation: condition.observed_generation,
             }),
-            extenders: match &*profile.extenders {
-                [] => Vec::new(),
-                all => all.iter().filter(|extender| extender.is_interested_in(spec)).cloned().collect(),
-            },
+            content: if extenders.is_empty() { 0 } else { content_hash(pod) },
+            extenders,
             profile: Arc::clone(profile),
             pod: placed,
         }
@@ -290,6 +296,26 @@ impl Pending {
     pub(crate) fn required_spread(&self) -> impl Iterator<Item = &Spread> {
         self.spread.iter().filter(|spread| spread.is_required)
     }
+}
+
+/// The hash of a Pod's annotations and spec. Its keys are random, so that no user can make two contents with one hash.
+fn content_hash(pod: &Pod) -> u64 {
+    struct Sink<'h, H>(&'h mut H);
+    impl<H: Hasher> io::Write for Sink<'_, H> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let mut hasher = KEYS.build_hasher();
+    let content = (&pod.metadata.annotations, &pod.spec);
+    serde_json::to_writer(Sink(&mut hasher), &content).expect("invariant: a Pod can be written as JSON into a hash");
+    hasher.finish()
 }
 
 impl Owner {

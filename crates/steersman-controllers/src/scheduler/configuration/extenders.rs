@@ -130,8 +130,8 @@ pub(super) fn ignored_resources(extenders: &[Arc<Extender>]) -> Vec<String> {
 impl Extender {
     /// Whether the extender is asked about a Pod.
     pub(crate) fn is_interested_in(&self, spec: &PodSpec) -> bool {
-        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        self.managed.is_empty() || containers.into_iter().any(|container| self.manages_resources_of(container))
+        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        self.managed.is_empty() || containers.any(|container| self.manages_resources_of(container))
     }
 
     fn manages_resources_of(&self, container: &Container) -> bool {

@@ -286,7 +286,8 @@ fn refusals_about_certificates_name_the_field_or_the_file() {
     let directory = std::env::temp_dir();
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["scheduler".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let [certificate, own_key] = [certificate.pem(), key.serialize_pem()].map(|pem| STANDARD.encode(pem));
+    let pem = certificate.pem();
+    let [certificate, own_key] = [pem.clone(), key.serialize_pem()].map(|pem| STANDARD.encode(pem));
     let other_key = STANDARD.encode(rcgen::KeyPair::generate().unwrap().serialize_pem());
     let tls = |tls: &Value| json!({"tlsConfig": tls});
     let own = json!({"caData": certificate, "certData": certificate, "keyData": own_key, "keyFile": "/absent"});
@@ -318,6 +319,14 @@ fn refusals_about_certificates_name_the_field_or_the_file() {
     assert!(absent.starts_with(&want), "{absent}");
     let encoded = said(json!({"caData": "-----BEGIN"}));
     assert!(encoded.starts_with("extenders[0].tlsConfig.caData: it is not in base64: "), "{encoded}");
+    let damaged = format!("{pem}-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n{pem}");
+    for bundle in [damaged, format!("{pem}-----BEGIN CERTIFICATE-----\nAAAA\n")] {
+        let said = said(json!({"caData": STANDARD.encode(bundle)}));
+        assert!(said.starts_with("extenders[0].tlsConfig.caData: a block of the PEM is damaged: "), "{said}");
+    }
+    let remarked = json!({"caData": STANDARD.encode(format!("# One.\n{pem}# Two.\n{pem}\n# End.\n"))});
+    Configuration::read(&document(json!({"extenders": [{"urlPrefix": "https://gpu", "tlsConfig": remarked}]})))
+        .unwrap();
     let pair = said(json!({"certData": certificate, "keyData": other_key}));
     assert!(pair.starts_with("extenders[0].tlsConfig: no connection can be made with it: "), "{pair}");
 }

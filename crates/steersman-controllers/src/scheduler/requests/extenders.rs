@@ -96,9 +96,10 @@ impl Objects {
         Ok(items)
     }
 
-    /// The Pods that still exist, in JSON.
-    fn victims(&self, pods: &[Arc<Placed>]) -> Result<Vec<RawJson>, String> {
-        pods.iter().filter_map(|pod| (self.pod)(&pod.key)).map(|pod| raw(&pod)).collect()
+    /// Exactly these Pods; `None` if one of them is gone.
+    fn victims(&self, pods: &[Arc<Placed>]) -> Option<Vec<Arc<Pod>>> {
+        let exact = |found: &Arc<Pod>, pod: &Placed| found.metadata.uid.as_deref() == Some(&*pod.uid);
+        pods.iter().map(|pod| (self.pod)(&pod.key).filter(|found| exact(found, pod))).collect()
     }
 }
 
@@ -235,15 +236,18 @@ impl Extenders {
         let mut candidates: Vec<Candidate> = on_nodes.iter().map(|on_node| on_node.candidate.clone()).collect();
         for extender in extenders {
             let Some(verb) = &extender.preempt else { continue };
-            let answer = match self.about_victims(extender, verb, pod, &candidates).await {
+            // With a victim less, a candidate is another one, which the next attempt at the Pod finds.
+            let current = candidates.into_iter().filter_map(|it| Some((self.objects.victims(&it.victims)?, it)));
+            let current: Vec<(Vec<Arc<Pod>>, Candidate)> = current.collect();
+            if current.is_empty() {
+                return Ok(Vec::new());
+            }
+            let answer = match self.about_victims(extender, verb, pod, &current).await {
                 Ok(answer) => chosen(answer, extender, &nodes),
                 Err(why) => Err(why),
             };
-            let Some(chosen) = self.settle(extender, verb, answer)? else { continue };
-            candidates = chosen;
-            if candidates.is_empty() {
-                break;
-            }
+            let chosen = self.settle(extender, verb, answer)?;
+            candidates = chosen.unwrap_or_else(|| current.into_iter().map(|(_, candidate)| candidate).collect());
         }
         Ok(candidates)
     }
@@ -253,13 +257,13 @@ impl Extenders {
         extender: &Extender,
         verb: &Verb,
         pod: &Pod,
-        candidates: &[Candidate],
+        candidates: &[(Vec<Arc<Pod>>, Candidate)],
     ) -> Result<VictimsAnswer, String> {
         let mut request = VictimsRequest { pod, node_name_to_victims: None, node_name_to_meta_victims: None };
         match extender.nodes {
             NodeForm::Names => {
                 let mut all = BTreeMap::new();
-                for Candidate { node, victims, n_violations } in candidates {
+                for (_, Candidate { node, victims, n_violations }) in candidates {
                     let pods = victims.iter().map(|victim| Uid(&victim.uid)).collect();
                     all.insert(&**node, VictimsOf { pods, n_violations: *n_violations });
                 }
@@ -267,8 +271,8 @@ impl Extenders {
             }
             NodeForm::Objects => {
                 let mut all = BTreeMap::new();
-                for Candidate { node, victims, n_violations } in candidates {
-                    let pods = self.objects.victims(victims)?;
+                for (victims, Candidate { node, n_violations, .. }) in candidates {
+                    let pods = victims.iter().map(raw).collect::<Result<Vec<RawJson>, String>>()?;
                     all.insert(&**node, VictimsOf { pods, n_violations: *n_violations });
                     tokio::task::yield_now().await;
                 }

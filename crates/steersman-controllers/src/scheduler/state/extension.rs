@@ -2,7 +2,7 @@
 //!
 //! As in kube-scheduler, no other Pod is decided on while the extenders are asked about one: a less important Pod does not
 //! get the room that a more important one waits for. Requests go on. The cluster may change meanwhile, so the feasible
-//! nodes are filtered again, and a Pod that gets none of them is tried again at once.
+//! nodes are filtered again. If none is left, and an event has come meanwhile, the Pod is tried again after its back-off.
 
 use crate::scheduler::cluster::pod::{Pending, Placed};
 use crate::scheduler::configuration::Extender;
@@ -55,7 +55,7 @@ pub(crate) struct Allowed {
     pub(crate) nodes: Vec<Arc<str>>,
     /// To be added to those of the plugins.
     pub(crate) scores: HashMap<Arc<str>, i64>,
-    /// Why other nodes are not allowed. A node that an extender leaves out without a word is not among them.
+    /// Why other nodes are not allowed. A node that an extender leaves out without a reason is not among them.
     pub(crate) refused: BTreeMap<Arc<str>, (Remedy, String)>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Extending {
     pub(super) pod: PodRef,
     diagnosis: Diagnosis,
     asked: Asked,
-    /// Whether an event has come since the decision began, which may help the Pod if it finds no node.
+    /// Whether anything has changed since the decision began. If so, a Pod that finds no node is tried again.
     pub(super) has_missed_event: bool,
 }
 
@@ -122,7 +122,8 @@ impl State {
         // The Pod may be gone, or on a node by now. One that is being deleted is reported like any other that is.
         let Some(pending) = pending.filter(|pending| !pending.pod.is_deleting) else {
             self.extending = None;
-            if let Some(entry) = self.queue.get(&pod.key).filter(|entry| entry.pending.pod.is_deleting) {
+            let is_this = |pending: &Pending| pending.pod.uid == pod.uid && pending.pod.is_deleting;
+            if let Some(entry) = self.queue.get(&pod.key).filter(|entry| is_this(&entry.pending)) {
                 let scheduler = Arc::clone(&entry.pending.profile.name);
                 self.effects.push_back(Effect::Skip { pod: pod.clone(), scheduler });
             }

@@ -3,6 +3,12 @@
 mod server;
 
 use super::{Effect, TestCluster, asks, configuration, key, merge, node, pod, reference};
+use crate::scheduler::Configuration;
+use crate::scheduler::cluster::Cluster;
+use crate::scheduler::cluster::node::NodeFacts;
+use crate::scheduler::cluster::pod::{Pending, Placed};
+use crate::scheduler::cycle::{Cycle, Diagnosis, Nominations};
+use crate::scheduler::plugins::filters::Plugin;
 use crate::scheduler::requests::{Answer, Extenders, Objects, Requests};
 use crate::scheduler::state::{Report, State};
 use crate::scheduler::tests::extenders::server::{Identity, Reply, Server};
@@ -564,6 +570,113 @@ async fn a_pod_is_tried_again_after_an_event_that_came_while_the_extender_was_as
     scene.requests.send(asked).await.tell(scene.state(), now);
     let effects = scene.test_cluster.effects();
     assert!(matches!(effects.as_slice(), [Effect::Skip { pod, .. }] if *pod == reference("p")), "{effects:?}");
+}
+
+#[tokio::test]
+async fn a_changed_annotation_or_spec_of_a_refused_pod_lets_the_extender_decide_again() {
+    let server = Server::start(|_, request| {
+        let is_asked_for = request["Pod"]["metadata"]["annotations"]["example.com/pool"] == "large";
+        let nodes = if is_asked_for { nodes_in(request) } else { Vec::new() };
+        Reply::Json(json!({"NodeNames": nodes}))
+    });
+    let server = server.await;
+    let mut scene = Scene::new(json!([extender(&server, json!({"filterVerb": "filter", "nodeCacheCapable": true}))]));
+    scene.node(node("n", json!({})));
+    scene.refusal_of(pod("p", json!({}))).await;
+    server.take();
+    scene.test_cluster.pass(Duration::from_secs(60));
+    // The status is written by the scheduler itself.
+    let said = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "?"});
+    scene.pod(pod("p", json!({"status": {"conditions": [said]}})));
+    assert_eq!(scene.run().await, []);
+    assert_eq!(server.take_verbs(), [""; 0]);
+    scene.pod(pod("p", json!({"spec": {"activeDeadlineSeconds": 60}})));
+    assert_eq!(scene.run().await, []);
+    assert_eq!(server.take_verbs(), ["filter"]);
+    scene.test_cluster.pass(Duration::from_secs(60));
+    let large =
+        json!({"metadata": {"annotations": {"example.com/pool": "large"}}, "spec": {"activeDeadlineSeconds": 60}});
+    assert_eq!(scene.node_of(pod("p", large)).await, "n");
+}
+
+#[tokio::test]
+async fn a_later_pod_of_the_name_is_not_reported_for_the_one_that_was_asked_about() {
+    let server = Server::start(|_, request| Reply::Json(json!({"NodeNames": nodes_in(request)}))).await;
+    let mut scene = Scene::new(json!([extender(&server, json!({"filterVerb": "filter", "nodeCacheCapable": true}))]));
+    scene.node(node("n", json!({})));
+    scene.pod(pod("p", json!({})));
+    let asked = question(&mut scene);
+    let answer = scene.requests.send(asked).await;
+    let now = scene.test_cluster.now;
+    scene.state().pod_gone(&key("p"), now);
+    let later = json!({"metadata": {"uid": "later", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    scene.test_cluster.pod(&pod("p", later));
+    answer.tell(scene.state(), now);
+    let effects = scene.test_cluster.effects();
+    assert!(matches!(effects.as_slice(), [Effect::Skip { pod, .. }] if &*pod.uid == "later"), "{effects:?}");
+}
+
+#[tokio::test]
+async fn an_extender_is_not_asked_about_victims_that_are_gone() {
+    for is_cached in [false, true] {
+        let server = Server::start(|_, request| {
+            let victims = [&request["NodeNameToVictims"], &request["NodeNameToMetaVictims"]];
+            let nodes: Vec<&String> =
+                victims.iter().filter_map(|all| all.as_object()).flat_map(|all| all.keys()).collect();
+            assert_eq!(nodes, ["b"]);
+            Reply::Json(json!({"NodeNameToMetaVictims": {"b": {"Pods": [{"UID": "uid-b1"}]}}}))
+        });
+        let server = server.await;
+        let settings = json!({"preemptVerb": "preempt", "nodeCacheCapable": is_cached});
+        let mut scene = Scene::new(json!([extender(&server, settings)]));
+        for (node_name, names) in [("a", ["a1", "a2"]), ("b", ["b1", "b2"])] {
+            scene.node(node(node_name, json!({})));
+            names.iter().for_each(|name| scene.pod(placed(name, node_name, "2")));
+        }
+        // One is gone, and the other one a later Pod of the name.
+        scene.pods.lock().remove("a1");
+        let later = pod("a2", json!({"metadata": {"uid": "later"}}));
+        scene.pods.lock().insert("a2".to_owned(), Arc::new(later));
+        scene.refusal_of(important("1")).await;
+        assert_eq!(scene.preempted, [("b".to_owned(), vec!["b1".to_owned()])], "{is_cached}");
+        assert_eq!(server.take_verbs(), ["preempt"]);
+        // Nothing is left to ask about.
+        scene.pods.lock().retain(|name, _| !name.starts_with('b'));
+        let mut other = important("1");
+        other.metadata.name = Some("other".to_owned());
+        other.metadata.uid = Some("uid-other".into());
+        scene.preempted.clear();
+        scene.refusal_of(other).await;
+        assert_eq!((scene.preempted.len(), server.take_verbs().len()), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn only_with_an_extender_that_binds_many_requests_are_in_flight() {
+    let in_flight = |verb: &str| {
+        let extender = json!({"urlPrefix": "http://127.0.0.1:1", verb: "verb"});
+        Scene::new(json!([extender])).requests.in_flight_max()
+    };
+    assert_eq!((in_flight("filterVerb"), in_flight("bindVerb")), (64, 1_024));
+}
+
+#[test]
+fn a_node_that_is_gone_by_the_time_of_the_answer_leaves_a_plugin_that_wakes_the_pod() {
+    let configuration = Configuration::default();
+    let mut cluster = Cluster::new(Box::new(|_, _| None));
+    cluster.set_node("kept", Arc::new(NodeFacts::read(&node("kept", json!({})))));
+    let waiting = pod("p", json!({}));
+    let placed = Arc::new(Placed::read(&waiting, cluster.identity("default", None)));
+    let pending = Pending::read(&waiting, placed, configuration.profile("default-scheduler").unwrap());
+    let nominations = Nominations::new();
+    let (cycle, around) = Cycle::new(&cluster, &nominations, &pending).unwrap();
+    let mut diagnosis = Diagnosis::default();
+    let found = cycle.still_feasible(&around, &["gone".into(), "kept".into()], &mut diagnosis).unwrap();
+    assert_eq!(found.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["kept"]);
+    assert!(diagnosis.plugins.contains(Plugin::Extender));
+    let mut diagnosis = Diagnosis::default();
+    cycle.still_feasible(&around, &["kept".into()], &mut diagnosis).unwrap();
+    assert!(!diagnosis.plugins.contains(Plugin::Extender));
 }
 
 #[tokio::test]

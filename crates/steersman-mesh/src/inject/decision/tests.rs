@@ -30,7 +30,7 @@ fn check(pod: &Value, namespace_label: Option<&str>, expected: Expect) {
 }
 
 #[test]
-fn the_closer_word_counts() {
+fn the_most_specific_setting_decides() {
     let everything = |label, annotation, namespace| {
         let own: Vec<(&str, &str)> = Option::into_iter(label).map(|value| (INJECT, value)).collect();
         let asks: Vec<(&str, &str)> = Option::into_iter(annotation).map(|value| (ASK, value)).collect();

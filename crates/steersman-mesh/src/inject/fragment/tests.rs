@@ -114,6 +114,38 @@ fn what_is_wrong_is_said_with_its_place() {
         expect!["readinessGates[0].conditionType: a gate names a condition"],
     );
     check(
+        "containers: [{name: a, image: b}]\nreadinessGates: [{conditionType: a b}]",
+        expect![[
+            r#"readinessGates[0].conditionType: "a b" is not possible: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#
+        ]],
+    );
+    check(
+        "containers: [{name: a, image: b}]\nmetadata: {labels: {-a: b}}",
+        expect![[
+            r#"metadata.labels: "-a" is not possible: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#
+        ]],
+    );
+    check(
+        "containers: [{name: a, image: b}]\nmetadata: {labels: {a: b c}}",
+        expect![[
+            r#"metadata.labels.a: "b c" is not possible: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#
+        ]],
+    );
+    check(
+        "containers: [{name: a, image: b}]\nmetadata: {annotations: {a/b/c: d}}",
+        expect![[
+            r#"metadata.annotations: "a/b/c" is not possible: a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"#
+        ]],
+    );
+    let upper = "containers: [{name: a, image: b}]\nmetadata: {annotations: {Example.COM/a: 'any text'}}";
+    assert!(Fragment::parse(upper).is_ok());
+    // Only the beginning of a path is the Pod's.
+    check("containers: [{name: a, image: b, 'spec.x': c}]", expect![[r#"unknown field "containers[0].spec.x""#]]);
+    check(
+        "containers: [{name: a, image: b}]\nmetadata: {labels: {spec.a: []}}",
+        expect!["metadata.labels.spec.a must be a string, not a list"],
+    );
+    check(
         "containers: [{name: a, image: b}]\nterminationGracePeriodSeconds: -1",
         expect!["terminationGracePeriodSeconds: want 0 or more"],
     );

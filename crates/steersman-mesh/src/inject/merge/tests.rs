@@ -102,7 +102,7 @@ fn a_sidecar_that_another_webhook_has_broken_is_refused_and_one_that_is_gone_is_
     pod["spec"]["containers"].as_array_mut().unwrap().retain(|container| container["name"] != "agent");
     assert_eq!(
         inject(&pod, &two).unwrap_err().to_string(),
-        "the sidecar of the Pod is not whole: the container agent is gone, and envoy is not"
+        "the Pod's sidecar is incomplete: container agent was removed, but envoy is still there"
     );
     pod["spec"]["containers"].as_array_mut().unwrap().retain(|container| container["name"] != "envoy");
     let again = inject(&pod, &two).unwrap();
@@ -136,6 +136,82 @@ fn what_the_server_will_refuse_is_left_to_it() {
     ] {
         assert_eq!(plan(&pod, &envoy()).unwrap(), Plan::Leave(Unchanged::Malformed), "{pod}");
     }
+}
+
+/// The Pod as both ways make it.
+#[track_caller]
+fn each_way(pod: &Value, fragment: &Fragment) -> Value {
+    let Plan::Patch(patch) = plan(pod, fragment).unwrap() else { panic!("left as it is: {pod}") };
+    let by_webhook = inject(pod, fragment).unwrap();
+    let mut waiting = pod.clone();
+    waiting["metadata"]["initializers"] = json!({"pending": [{"name": INITIALIZER}]});
+    let schema = steersman_schema::Definitions::of(Edition::WithInitializers).schema("io.k8s.api.core.v1.Pod").unwrap();
+    let mut by_initializer = strategic::apply(schema, waiting, released(patch)).unwrap();
+    by_initializer["metadata"].as_object_mut().unwrap().remove("initializers");
+    assert_eq!(by_initializer, by_webhook);
+    by_webhook
+}
+
+#[test]
+fn pull_secrets_that_the_server_accepts_do_not_keep_the_sidecar_away() {
+    let with_secret = fragment("containers: [{name: envoy, image: e}]\nimagePullSecrets: [{name: mirror}]");
+    let pod = |secrets: Value| json!({"metadata": {}, "spec": {"containers": [{"name": "web"}], "imagePullSecrets": secrets}});
+    for secrets in [json!([{"name": "a"}, {"name": "a"}]), json!([{}]), json!([{"name": ""}, {"name": ""}])] {
+        let made = each_way(&pod(secrets.clone()), &envoy());
+        assert_eq!(names(&made, "containers"), ["web", "envoy"]);
+        assert_eq!(made["spec"]["imagePullSecrets"], secrets);
+    }
+    let made = each_way(&pod(json!([{"name": "a"}, {"name": "a"}])), &with_secret);
+    let mut secrets = names(&made, "imagePullSecrets");
+    secrets.sort();
+    assert_eq!(secrets, ["a", "a", "mirror"]);
+    assert_eq!(
+        inject(&pod(json!([{"name": "a"}, {}])), &with_secret).unwrap_err().to_string(),
+        "the sidecar's imagePullSecrets cannot be added: imagePullSecrets[1] of the Pod has no name; name it or remove it"
+    );
+    // There is nothing to add.
+    each_way(&pod(json!([{"name": "mirror"}, {}])), &with_secret);
+}
+
+#[test]
+fn a_volume_that_is_left_over_is_replaced_and_not_merged() {
+    let record = r#"{"containers":["envoy"],"volumes":["envoy-conf"]}"#;
+    let pod = |volume: Value| {
+        json!({
+            "metadata": {"annotations": {RECORD: record}},
+            "spec": {"containers": [{"name": "web"}], "volumes": [volume, {"name": "own", "emptyDir": {}}]},
+        })
+    };
+    for old in [
+        json!({"name": "envoy-conf", "emptyDir": {}}),
+        json!({"name": "envoy-conf", "configMap": {"name": "old", "optional": true}}),
+        json!({"name": "envoy-conf", "configMap": {"name": "envoy"}}),
+    ] {
+        let made = each_way(&pod(old), &envoy());
+        let wanted = json!([
+            {"name": "own", "emptyDir": {}},
+            {"name": "envoy-conf", "configMap": {"name": "envoy"}},
+        ]);
+        assert_eq!(made["spec"]["volumes"], wanted);
+    }
+}
+
+#[test]
+fn a_forged_record_does_not_give_the_pods_own_volume_away() {
+    let mut pod = json!({
+        "metadata": {"annotations": {RECORD: r#"{"volumes":["envoy-conf"]}"#}},
+        "spec": {"containers": [{"name": "web"}], "volumes": [{"name": "envoy-conf", "emptyDir": {}}]},
+    });
+    assert!(inject(&pod, &envoy()).is_ok());
+    for (list, mounts) in [("containers", "volumeMounts"), ("initContainers", "volumeDevices")] {
+        let mut used = pod.clone();
+        used["spec"]["initContainers"] = json!([{"name": "init"}]);
+        used["spec"][list][0][mounts] = json!([{"name": "envoy-conf"}]);
+        let volume = "envoy-conf".to_owned();
+        assert_eq!(inject(&used, &envoy()).unwrap_err(), Conflict::Volume { volume }, "{list}");
+    }
+    pod["metadata"]["annotations"][RECORD] = "{}".into();
+    assert!(matches!(inject(&pod, &envoy()), Err(Conflict::Volume { .. })));
 }
 
 #[test]

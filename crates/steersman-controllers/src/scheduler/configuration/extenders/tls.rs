@@ -94,10 +94,12 @@ fn content(
     }
 }
 
-/// The certificates of a PEM text.
+/// The certificates of a PEM text. One that is damaged is not left out, since the extender's may depend on it.
 fn certificates(pem: &[u8], path: &Path) -> Result<Vec<Vec<u8>>, ConfigurationError> {
-    let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok).filter(|block| block.label == "CERTIFICATE");
-    let certificates: Vec<Vec<u8>> = blocks.map(|block| block.contents).collect();
+    let blocks = Pem::iter_from_buffer(pem).collect::<Result<Vec<Pem>, _>>();
+    let blocks = blocks.map_err(|error| path.wrong(format!("a block of the PEM is damaged: {error}")))?;
+    let certificates = blocks.into_iter().filter(|block| block.label == "CERTIFICATE");
+    let certificates: Vec<Vec<u8>> = certificates.map(|block| block.contents).collect();
     match certificates.is_empty() {
         false => Ok(certificates),
         true => Err(path.wrong("there is no certificate in PEM")),
