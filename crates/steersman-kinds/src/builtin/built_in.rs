@@ -117,7 +117,7 @@ impl Strategy for BuiltIn {
 
     fn adopt(
         &self,
-        resource: &Resource,
+        _resource: &Resource,
         version: &Version,
         body: Body<'_>,
         budget: &Budget,
@@ -125,14 +125,6 @@ impl Strategy for BuiltIn {
         let mut value = self.decode(version, body, budget)?.value;
         self.default(version, &mut value, budget)?;
         let mut internal = self.internal(version, value);
-        if let Some(conversion) = self.kind.version(&version.name).conversion {
-            // Decoding adds the fields that are always present, and a conversion does not.
-            let name = conversion.internal_api_version.rsplit('/').next().unwrap_or_default();
-            if let Some(stored) = resource.versions.iter().find(|version| *version.name == *name) {
-                internal = self.decode(stored, Body::Tree(internal), budget)?.value;
-                self.default(stored, &mut internal, budget)?;
-            }
-        }
         self.complete(&mut internal);
         (self.kind.adopt)(&mut internal);
         Ok(internal)

@@ -1,6 +1,6 @@
 //! The strategy of the kind `CustomResourceDefinition`.
 
-use crate::catalog::Version;
+use crate::catalog::{Resource, Version};
 use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, versions};
 use crate::projection::Projection;
 use crate::strategy::{DecodeError, Endpoint, Grace, Rules, Strategy};
@@ -60,6 +60,26 @@ impl Strategy for Definition {
     fn internal(&self, version: &Version, mut requested: Value) -> Value {
         decode::normalize(&version.schema, &mut requested);
         if is_v1beta1(version) { v1beta1::to_internal(requested) } else { requested }
+    }
+
+    fn adopt(
+        &self,
+        resource: &Resource,
+        version: &Version,
+        body: Body<'_>,
+        budget: &Budget,
+    ) -> Result<Value, DecodeError> {
+        let mut value = self.decode(version, body, budget)?.value;
+        self.default(version, &mut value, budget)?;
+        let internal = self.internal(version, value);
+        if !is_v1beta1(version) {
+            return Ok(internal);
+        }
+        // Decoding adds the fields that v1 always has, and a conversion from v1beta1 does not.
+        let stored = resource.storage_version();
+        let mut value = self.decode(stored, Body::Tree(internal), budget)?.value;
+        self.default(stored, &mut value, budget)?;
+        Ok(value)
     }
 
     fn prepare_create(&self, _version: &Version, value: &mut Value) {
