@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use steersman::ObjectKey;
-use steersman_xds::{ProxyReport, Refusal, Source, StreamId, Subscriber, View};
+use steersman_xds::{ProxyReport, Refusal, Source, StreamId, Subscriber, Subscription, View};
 use tokio::sync::watch;
 
 use crate::pilot::caches::Caches;
@@ -132,7 +132,7 @@ impl Proxies {
         standings.into_iter().map(|(_, standing)| standing).collect()
     }
 
-    fn add(&self, stream: StreamId, pod: &Pod) -> Result<watch::Receiver<Option<Arc<View>>>, Refusal> {
+    fn add(&self, stream: StreamId, pod: &Pod) -> Result<Subscription, Refusal> {
         let scope = self.caches.scope(pod);
         let mut wanted = self.wanted.lock();
         let Wanted { snapshot, common, views, streams } = &mut *wanted;
@@ -143,26 +143,23 @@ impl Proxies {
             let known = views.entry(scope.clone());
             Arc::clone(known.or_insert_with(|| snapshot.view(Some(&scope), common)))
         };
-        let (sender, receiver) = watch::channel(Some(view));
+        let (sender, views) = watch::channel(Some(view));
         let pod = PodId { key: ObjectKey::of(pod), uid: pod.metadata.uid.clone() };
+        let owner = format!("{}/{}", pod.key, pod.uid.as_deref().unwrap_or_default()).into();
         streams.insert(stream, Stream { pod, scope, view: sender });
-        Ok(receiver)
+        Ok(Subscription { owner, views })
     }
 }
 
 impl Source for Proxies {
-    async fn subscribe(
-        &self,
-        stream: StreamId,
-        subscriber: &Arc<Subscriber>,
-    ) -> Result<watch::Receiver<Option<Arc<View>>>, Refusal> {
+    async fn subscribe(&self, stream: StreamId, subscriber: &Arc<Subscriber>) -> Result<Subscription, Refusal> {
         if self.wanted.lock().snapshot.is_none() {
             return Err(Refusal::NotReady);
         }
         let pod = self.identities.pod(subscriber).await?;
-        let receiver = self.add(stream, &pod)?;
+        let subscription = self.add(stream, &pod)?;
         self.changed.send_replace(());
-        Ok(receiver)
+        Ok(subscription)
     }
 
     fn report(&self, stream: StreamId, report: &ProxyReport) {

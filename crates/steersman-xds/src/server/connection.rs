@@ -119,16 +119,11 @@ fn answer<S: Source>(
             return ended(Status::new(Code::Unimplemented, message));
         }
     };
-    let counted = match shared.open() {
-        Ok(counted) => counted,
-        Err(too_many) => return ended(too_many.into()),
-    };
     let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(Token::new);
     let (body, sender, progress) = OutgoingBody::new();
     let stream = Stream {
         shared: shared.clone(),
-        counted,
         variant,
         peer: peer.clone(),
         token,

@@ -6,7 +6,7 @@ use crate::server::reader::{Incoming, Reader};
 use crate::server::status::{Code, Status};
 use crate::server::{Counted, Question, Shared};
 use crate::session::{Now, Session};
-use crate::source::Source;
+use crate::source::{Source, Subscription};
 use crate::subscriber::{Peer, Subscriber, Token};
 use crate::view::View;
 use bytes::Bytes;
@@ -24,7 +24,6 @@ const QUESTIONS_MAX: usize = 2;
 /// A stream that begins, with everything that its task needs.
 pub(crate) struct Stream<S: Source> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) counted: Counted<S>,
     pub(crate) variant: Variant,
     pub(crate) peer: Peer,
     pub(crate) token: Option<Token>,
@@ -63,6 +62,7 @@ struct Served<S: Source> {
     id: StreamId,
     stream: Stream<S>,
     subscriber: Arc<Subscriber>,
+    _counted: Counted<S>,
     session: Session,
     connected: SystemTime,
     reported: u64,
@@ -96,7 +96,7 @@ impl<S: Source> Stream<S> {
         }
     }
 
-    async fn serve<B>(mut self, body: B) -> Status
+    async fn serve<B>(self, body: B) -> Status
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -116,25 +116,28 @@ impl<S: Source> Stream<S> {
             return Status::new(Code::InvalidArgument, "the first request of a stream must have a node");
         };
         let subscriber = Arc::new(Subscriber { node, peer: self.peer.clone(), token: self.token.clone() });
-        let (questions, questions_asked) = mpsc::channel(QUESTIONS_MAX);
-        let id = match self.counted.identify(&subscriber.node.id, questions) {
-            Ok(id) => id,
-            Err(too_many) => return too_many.into(),
-        };
-        let views = tokio::select! {
-            views = self.shared.source.subscribe(id, &subscriber) => views,
+        let id = self.shared.next_id();
+        let subscribed = tokio::select! {
+            subscribed = self.shared.source.subscribe(id, &subscriber) => subscribed,
             () = self.gone.cancelled() => return Status::new(Code::Ok, ""),
             () = self.shared.shutdown.cancelled() => return stopped(),
         };
-        let views = match views {
-            Ok(views) => views,
+        let Subscription { owner, views } = match subscribed {
+            Ok(subscription) => subscription,
             Err(refusal) => return refusal.into(),
         };
+        // The source knows the stream from here on, also if it is one too many.
         let _ended = Ended(self.shared.clone(), id);
+        let (questions, questions_asked) = mpsc::channel(QUESTIONS_MAX);
+        let counted = match self.shared.count(owner, id, questions) {
+            Ok(counted) => counted,
+            Err(too_many) => return too_many.into(),
+        };
         let session = Session::new(self.variant);
         let connected = SystemTime::now();
         let delivery = Delivery::default();
-        let served = Served { id, stream: self, subscriber, session, connected, reported: 0, delivery };
+        let served =
+            Served { id, stream: self, subscriber, _counted: counted, session, connected, reported: 0, delivery };
         served.run(first, reader, views, questions_asked).await
     }
 }

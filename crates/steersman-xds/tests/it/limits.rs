@@ -84,9 +84,13 @@ impl Client {
     }
 
     async fn open(&mut self, path: &str, requests: &[Bytes]) -> http::Response<Incoming> {
+        self.open_as("secret", path, requests).await
+    }
+
+    async fn open_as(&mut self, token: &str, path: &str, requests: &[Bytes]) -> http::Response<Incoming> {
         let request = Request::post(path)
             .header("content-type", "application/grpc")
-            .header("authorization", "Bearer secret")
+            .header("authorization", format!("Bearer {token}"))
             .body(Requests(requests.iter().cloned().collect()))
             .unwrap();
         self.sender.send_request(request).await.unwrap()
@@ -119,7 +123,7 @@ async fn a_control_plane_that_is_not_ready_is_unavailable() {
 
 #[tokio::test]
 async fn streams_names_and_bytes_are_bounded() {
-    let options = Options::default().streams_max(3).streams_per_node_max(2).names_max(2).request_bytes_max(200);
+    let options = Options::default().streams_max(3).streams_per_owner_max(2).names_max(2).request_bytes_max(200);
     let running = Running::start(None, options).await;
     running.set(&Arc::new(View::new()));
     let mut client = Client::connect(&running).await;
@@ -129,18 +133,24 @@ async fn streams_names_and_bytes_are_bounded() {
     let response = client.open(PATH, &[ask("a", Kind::Route, &[&"x".repeat(300)])]).await;
     assert_eq!(status(response).await.0, "8");
 
+    // The id is the proxy's word only: streams are counted by the owner.
     let mut open = Vec::new();
-    for _ in 0..2 {
-        let mut response = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    for node in ["a", "b"] {
+        let mut response = client.open_as("one", PATH, &[ask(node, Kind::Cluster, &[])]).await;
         response.body_mut().frame().await.unwrap().unwrap();
         open.push(response);
     }
-    let response = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    let n_ended = running.plane.ended.lock().unwrap().len();
+    let response = client.open_as("one", PATH, &[ask("c", Kind::Cluster, &[])]).await;
     let (code, message) = status(response).await;
-    assert_eq!((&*code, &*message), ("8", "the node \"a\" has 2 streams and may open no more"));
-    open.push(client.open(PATH, &[ask("b", Kind::Cluster, &[])]).await);
-    let response = client.open(PATH, &[ask("c", Kind::Cluster, &[])]).await;
-    assert_eq!(status(response).await.0, "8");
+    assert_eq!((&*code, &*message), ("8", "the proxy one has 2 streams and may open no more"));
+    assert_eq!(running.plane.ended.lock().unwrap().len(), n_ended + 1, "the source knows that it has ended");
+    let mut response = client.open_as("two", PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    response.body_mut().frame().await.unwrap().unwrap();
+    open.push(response);
+    let response = client.open_as("three", PATH, &[ask("d", Kind::Cluster, &[])]).await;
+    let (code, message) = status(response).await;
+    assert_eq!((&*code, &*message), ("8", "the control plane has 3 streams and takes no more"));
 
     // A stream that ends makes room.
     let mut reports = running.plane.reports.subscribe();

@@ -37,7 +37,8 @@ async fn a_token_that_is_bound_to_a_pod_is_enough_and_another_is_not() {
     let with = |token: Token| Subscriber { token: Some(token), ..node("other", "somebody") };
 
     let bound = token(&mesh, AUDIENCE, Some(&pod)).await;
-    mesh.connect(&with(bound)).await.unwrap();
+    let stream = mesh.connect(&with(bound)).await.unwrap();
+    assert_eq!(*stream.owner, *format!("default/client/{}", pod.metadata.uid.as_deref().unwrap()));
 
     let unbound = token(&mesh, AUDIENCE, None).await;
     let expected = r#"Forbidden("the token of \"system:serviceaccount:default:proxy\" is not bound to a Pod: use a projected volume of the Pod")"#;
