@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,11 +36,15 @@ pub struct Options {
     pub streams_max: usize,
     /// The most streams of one owner at a time. 4: a proxy that connects again may have an old stream for a while.
     pub streams_per_owner_max: usize,
+    /// The most streams at a time whose first request is read and whose owner is looked for. 64. Further ones wait for their turn, and do not count
+    /// as streams yet.
+    pub unidentified_max: usize,
     /// The most names of a type that one stream may have. 50,000.
     pub names_max: usize,
     /// The most bytes of a request. 4 MiB.
     pub request_bytes_max: usize,
-    /// How long a peer may take nothing of what is sent to it, and how long it may take to send its first request. 30 s.
+    /// How long a peer may take nothing of what is sent to it, how long it may take to send its first request, and how long its owner is looked for.
+    /// 30 s.
     pub stall_timeout: Duration,
 }
 
@@ -56,6 +60,8 @@ pub(crate) struct Shared<S> {
     pub(crate) options: Options,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// The streams whose owner may be looked for.
+    pub(crate) unidentified: Semaphore,
     next_id: AtomicU64,
     streams: Mutex<Streams>,
 }
@@ -95,6 +101,7 @@ impl Default for Options {
         Options {
             streams_max: 20_000,
             streams_per_owner_max: 4,
+            unidentified_max: 64,
             names_max: 50_000,
             request_bytes_max: 4 * 1024 * 1024,
             stall_timeout: Duration::from_secs(30),
@@ -112,6 +119,12 @@ impl Options {
     #[must_use]
     pub fn streams_per_owner_max(mut self, streams_per_owner_max: usize) -> Options {
         self.streams_per_owner_max = streams_per_owner_max;
+        self
+    }
+
+    #[must_use]
+    pub fn unidentified_max(mut self, unidentified_max: usize) -> Options {
+        self.unidentified_max = unidentified_max;
         self
     }
 
@@ -145,7 +158,9 @@ impl<S> Clone for Server<S> {
 impl<S: Source> Server<S> {
     #[must_use]
     pub fn new(source: Arc<S>, options: Options) -> Server<S> {
+        let unidentified = Semaphore::new(options.unidentified_max.min(Semaphore::MAX_PERMITS));
         let shared = Shared {
+            unidentified,
             source,
             options,
             shutdown: CancellationToken::new(),

@@ -160,6 +160,40 @@ async fn streams_names_and_bytes_are_bounded() {
     running.stop().await;
 }
 
+/// Neither a peer that shows nothing of itself nor what it sends takes places of streams that have an owner.
+#[tokio::test(start_paused = true)]
+async fn streams_without_an_owner_are_few_and_take_no_place_of_others() {
+    let running = Running::start(None, Options::default().streams_max(1).unidentified_max(1)).await;
+    running.set(&Arc::new(View::new()));
+    let mut silent = Client::connect(&running).await;
+    let said_nothing = silent.open(PATH, &[]).await;
+    let mut client = Client::connect(&running).await;
+    let mut served = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    let early = tokio::time::timeout(Duration::from_secs(10), served.body_mut().frame()).await;
+    assert!(early.is_err(), "it waits for its turn: {early:?}");
+    let (code, message) = status(said_nothing).await;
+    assert_eq!((&*code, &*message), ("4", "the proxy has sent no request"));
+    served.body_mut().frame().await.unwrap().unwrap();
+    running.stop().await;
+}
+
+/// Who asks is found out before the request is looked into.
+#[tokio::test]
+async fn a_stranger_is_refused_before_its_request_is_read() {
+    let running = Running::start(None, Options::default()).await;
+    let forbidden = Refusal::Forbidden("not you".to_owned());
+    *running.plane.refusal.lock().unwrap() = Some(forbidden);
+    let mut client = Client::connect(&running).await;
+    let node = Some(Node { id: "a".to_owned() });
+    let without_type = framed(&Ask { node, ..Ask::default() });
+    assert_eq!(status(client.open(PATH, std::slice::from_ref(&without_type)).await).await.1, "not you");
+    *running.plane.refusal.lock().unwrap() = None;
+    let response = client.open(PATH, &[without_type]).await;
+    assert_eq!(status(response).await.1, "the request names no type of resources");
+    assert_eq!(running.plane.ended.lock().unwrap().len(), 1, "the source knows that it has ended");
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_peer_that_takes_nothing_loses_its_connection() {
     let running = Running::start(None, Options::default().stall_timeout(Duration::from_millis(300))).await;
