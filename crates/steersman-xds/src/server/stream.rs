@@ -49,7 +49,7 @@ enum Event {
 /// Tells the source that a stream has ended, whatever the reason.
 struct Ended<S: Source>(Arc<Shared<S>>, StreamId);
 
-/// What is known of a stream that is served.
+/// A stream that is served, and whose it is.
 struct Introduced<S: Source> {
     first: Bytes,
     subscriber: Arc<Subscriber>,

@@ -349,7 +349,7 @@ fn too_many_names_end_the_stream_and_are_not_kept() {
     }
 }
 
-/// Of random requests, those are refused after which there would be too many names, and no others.
+/// Random requests are refused if there would be too many names after them, and only then.
 #[test]
 fn names_are_counted_as_they_will_be() {
     for seed in 1..300 {

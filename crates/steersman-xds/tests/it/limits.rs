@@ -177,7 +177,7 @@ async fn streams_without_an_owner_are_few_and_take_no_place_of_others() {
     running.stop().await;
 }
 
-/// Who asks is found out before the request is looked into.
+/// A stranger learns nothing of its request: the owner of a stream is found out first.
 #[tokio::test]
 async fn a_stranger_is_refused_before_its_request_is_read() {
     let running = Running::start(None, Options::default()).await;
