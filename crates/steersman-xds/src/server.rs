@@ -5,7 +5,7 @@
 //! and has no buffer for a stream that is at rest, which is why tonic is not used here: it encodes each message into a buffer of its own.
 //!
 //! # Bounds
-//! Streams in all and for each node, names and bytes of a request: see [`Options`]. A stream whose peer takes nothing for a while takes its connection with
+//! Streams in all and for each owner, streams without an owner, names and bytes of a request: see [`Options`]. A stream whose peer takes nothing for a while takes its connection with
 //! it, as does a peer that answers no pings, and a connection without streams.
 
 mod body;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,13 +34,17 @@ pub use crate::server::connection::ConnectionError;
 pub struct Options {
     /// The most streams at a time. 20,000.
     pub streams_max: usize,
-    /// The most streams of one node at a time. 4: a proxy that connects again may have an old stream for a while.
-    pub streams_per_node_max: usize,
+    /// The most streams of one owner at a time. 4: a proxy that connects again may have an old stream for a while.
+    pub streams_per_owner_max: usize,
+    /// The most streams at a time whose first request is read and whose owner is looked for. 64. Further ones wait for their turn, and do not count
+    /// as streams yet.
+    pub unidentified_max: usize,
     /// The most names of a type that one stream may have. 50,000.
     pub names_max: usize,
     /// The most bytes of a request. 4 MiB.
     pub request_bytes_max: usize,
-    /// How long a peer may take nothing of what is sent to it, and how long it may take to send its first request. 30 s.
+    /// How long a peer may take nothing of what is sent to it, how long it may take to send its first request, and how long its owner is looked for.
+    /// 30 s.
     pub stall_timeout: Duration,
 }
 
@@ -56,6 +60,8 @@ pub(crate) struct Shared<S> {
     pub(crate) options: Options,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// The streams whose owner may be looked for.
+    pub(crate) unidentified: Semaphore,
     next_id: AtomicU64,
     streams: Mutex<Streams>,
 }
@@ -64,7 +70,7 @@ pub(crate) struct Shared<S> {
 #[derive(Debug, Default)]
 struct Streams {
     n_open: usize,
-    by_node: HashMap<String, usize>,
+    by_owner: HashMap<Arc<str>, usize>,
     questions: HashMap<StreamId, mpsc::Sender<Question>>,
 }
 
@@ -75,7 +81,8 @@ pub(crate) type Question = oneshot::Sender<Vec<ResourceReport>>;
 #[derive(Debug)]
 pub(crate) struct Counted<S> {
     shared: Arc<Shared<S>>,
-    node: Option<(String, StreamId)>,
+    owner: Arc<str>,
+    id: StreamId,
 }
 
 /// Why a stream is one too many.
@@ -83,8 +90,8 @@ pub(crate) struct Counted<S> {
 pub(crate) enum TooMany {
     #[error("the control plane has {0} streams and takes no more")]
     Streams(usize),
-    #[error("the node {node:?} has {max} streams and may open no more")]
-    OfNode { node: String, max: usize },
+    #[error("the proxy {owner} has {max} streams and may open no more")]
+    OfOwner { owner: Arc<str>, max: usize },
 }
 
 // === impl Options ===
@@ -93,7 +100,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             streams_max: 20_000,
-            streams_per_node_max: 4,
+            streams_per_owner_max: 4,
+            unidentified_max: 64,
             names_max: 50_000,
             request_bytes_max: 4 * 1024 * 1024,
             stall_timeout: Duration::from_secs(30),
@@ -109,8 +117,14 @@ impl Options {
     }
 
     #[must_use]
-    pub fn streams_per_node_max(mut self, streams_per_node_max: usize) -> Options {
-        self.streams_per_node_max = streams_per_node_max;
+    pub fn streams_per_owner_max(mut self, streams_per_owner_max: usize) -> Options {
+        self.streams_per_owner_max = streams_per_owner_max;
+        self
+    }
+
+    #[must_use]
+    pub fn unidentified_max(mut self, unidentified_max: usize) -> Options {
+        self.unidentified_max = unidentified_max;
         self
     }
 
@@ -144,7 +158,9 @@ impl<S> Clone for Server<S> {
 impl<S: Source> Server<S> {
     #[must_use]
     pub fn new(source: Arc<S>, options: Options) -> Server<S> {
+        let unidentified = Semaphore::new(options.unidentified_max.min(Semaphore::MAX_PERMITS));
         let shared = Shared {
+            unidentified,
             source,
             options,
             shutdown: CancellationToken::new(),
@@ -192,34 +208,31 @@ impl<S> Shared<S> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a stream whose node is not known yet.
-    pub(crate) fn open(self: &Arc<Shared<S>>) -> Result<Counted<S>, TooMany> {
+    /// A number for a stream.
+    pub(crate) fn next_id(&self) -> StreamId {
+        StreamId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Counts a stream as one of this owner, and takes questions to it.
+    pub(crate) fn count(
+        self: &Arc<Shared<S>>,
+        owner: Arc<str>,
+        id: StreamId,
+        questions: mpsc::Sender<Question>,
+    ) -> Result<Counted<S>, TooMany> {
         let mut streams = self.streams();
         if streams.n_open >= self.options.streams_max {
             return Err(TooMany::Streams(streams.n_open));
         }
-        streams.n_open += 1;
-        Ok(Counted { shared: self.clone(), node: None })
-    }
-}
-
-// === impl Counted ===
-
-impl<S> Counted<S> {
-    /// Counts the stream as one of this node, and gives it a number under which it can be asked.
-    pub(crate) fn identify(&mut self, node: &str, questions: mpsc::Sender<Question>) -> Result<StreamId, TooMany> {
-        let id = StreamId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
-        let max = self.shared.options.streams_per_node_max;
-        let mut streams = self.shared.streams();
-        let n_streams = streams.by_node.entry(node.to_owned()).or_default();
-        if *n_streams >= max {
-            return Err(TooMany::OfNode { node: node.to_owned(), max });
+        let max = self.options.streams_per_owner_max;
+        let n_streams = streams.by_owner.get(&owner).copied().unwrap_or_default();
+        if n_streams >= max {
+            return Err(TooMany::OfOwner { owner, max });
         }
-        *n_streams += 1;
+        streams.n_open += 1;
+        streams.by_owner.insert(owner.clone(), n_streams + 1);
         streams.questions.insert(id, questions);
-        drop(streams);
-        self.node = Some((node.to_owned(), id));
-        Ok(id)
+        Ok(Counted { shared: self.clone(), owner, id })
     }
 }
 
@@ -227,13 +240,11 @@ impl<S> Drop for Counted<S> {
     fn drop(&mut self) {
         let mut streams = self.shared.streams();
         streams.n_open -= 1;
-        if let Some((node, id)) = self.node.take() {
-            streams.questions.remove(&id);
-            if let Some(n_streams) = streams.by_node.get_mut(&node) {
-                *n_streams -= 1;
-                if *n_streams == 0 {
-                    streams.by_node.remove(&node);
-                }
+        streams.questions.remove(&self.id);
+        if let Some(n_streams) = streams.by_owner.get_mut(&self.owner) {
+            *n_streams -= 1;
+            if *n_streams == 0 {
+                streams.by_owner.remove(&self.owner);
             }
         }
     }

@@ -119,6 +119,7 @@ impl Session {
         if track.is_stale(&request) {
             return Ok(());
         }
+        track.check_size(kind, &request.change, names_max)?;
         let answered = track.answered_by(&request.nonce);
         let purpose = if answered.is_some() { Purpose::Answer } else { Purpose::Ask };
         if let Some(outstanding) = answered {
@@ -137,7 +138,7 @@ impl Session {
         if matches!(kind, Kind::Listener | Kind::Route) {
             self.recheck_removals();
         }
-        self.tracks[kind.index()].check_size(kind, names_max)
+        Ok(())
     }
 
     /// The response that is to be sent now, if any.

@@ -24,13 +24,28 @@ const SHARED_BYTES_MIN: usize = 4096;
 /// The head of a gRPC message: whether it is compressed, and its length.
 pub(crate) const HEAD_BYTES: usize = 5;
 
+/// The node of a [`DiscoveryRequest`] and nothing else, so that nothing is made of the rest.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeOfRequest {
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) node: Option<Bytes>,
+}
+
+/// The node of a [`DeltaDiscoveryRequest`] and nothing else.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeOfDeltaRequest {
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub(crate) node: Option<Bytes>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DiscoveryRequest {
     /// The last version that was taken over, also from before the stream.
     #[prost(string, tag = "1")]
     pub(crate) version_info: String,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) node: Option<Node>,
+    /// A [`Node`], which is read apart.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) node: Option<Bytes>,
     #[prost(string, repeated, tag = "3")]
     pub(crate) resource_names: Vec<String>,
     #[prost(string, tag = "4")]
@@ -43,8 +58,9 @@ pub(crate) struct DiscoveryRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DeltaDiscoveryRequest {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
+    /// A [`Node`], which is read apart.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub(crate) node: Option<Bytes>,
     #[prost(string, tag = "2")]
     pub(crate) type_url: String,
     #[prost(string, repeated, tag = "3")]

@@ -198,7 +198,25 @@ fn changes_scope<K: kube::Resource>(change: &Change<'_, K>) -> bool {
             let calls = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
                 metadata.annotations.as_ref().and_then(|annotations| annotations.get(CALLS)).cloned()
             };
-            old.metadata().is_none_or(|old| calls(old) != calls(new.meta()))
+            // A deletion and a creation within one list come as one change.
+            old.metadata().is_none_or(|old| old.uid != new.meta().uid || calls(old) != calls(new.meta()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use steersman::cache::Previous;
+
+    #[test]
+    fn another_pod_of_the_same_name_and_other_calls_change_a_scope() {
+        let pod = |metadata: Value| Arc::new(serde_json::from_value::<Pod>(json!({"metadata": metadata})).unwrap());
+        let old = pod(json!({"name": "a", "uid": "1"}));
+        let changes = |new| changes_scope(&Change::Updated { old: &Previous::from(&old), new: &new });
+        assert!(!changes(pod(json!({"name": "a", "uid": "1", "labels": {"a": "b"}}))));
+        assert!(changes(pod(json!({"name": "a", "uid": "2"}))));
+        assert!(changes(pod(json!({"name": "a", "uid": "1", "annotations": {CALLS: "web"}}))));
     }
 }

@@ -78,16 +78,14 @@ impl Identities {
             return self.known(&key, None);
         }
         if let Some(address) = subscriber.peer.address.filter(|_| self.trust.pod_addresses) {
-            let mut pods = self.caches.pods_at(address.ip().to_canonical()).map_err(|_| Refusal::NotReady)?;
-            match (pods.pop(), pods.is_empty()) {
-                (Some(pod), true) => return Ok(pod),
-                (Some(_), false) => {
+            let pods = self.caches.pods_at(address.ip().to_canonical()).map_err(|_| Refusal::NotReady)?;
+            match &*pods {
+                [pod] => return Ok(Arc::clone(pod)),
+                [] if self.trust.node_ids => {}
+                [] => return Err(Refusal::Unknown(format!("no Pod has the address {}", address.ip()))),
+                [_, _, ..] => {
                     return Err(Refusal::Unknown(format!("more than one Pod has the address {}", address.ip())));
                 }
-                (None, _) if !self.trust.node_ids => {
-                    return Err(Refusal::Unknown(format!("no Pod has the address {}", address.ip())));
-                }
-                (None, _) => {}
             }
         }
         if self.trust.node_ids {
@@ -110,9 +108,13 @@ impl Identities {
         let reviews = Api::<TokenReview>::all(self.client.clone());
         let params = PostParams::default();
         let answer = tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
-        let unavailable = |why: String| Refusal::Unknown(format!("the token of the proxy cannot be checked: {why}"));
-        let answer = answer.map_err(|_| unavailable("the API server does not answer".to_owned()))?;
-        let status = answer.map_err(|error| unavailable(error.to_string()))?.status.unwrap_or_default();
+        // Nobody knows yet who asks: the reason is for the log.
+        let unavailable = |why: &dyn std::fmt::Display| {
+            tracing::warn!(error = %why, "the token of a proxy cannot be checked");
+            Refusal::Unknown("the token of the proxy cannot be checked now; ask again".to_owned())
+        };
+        let answer = answer.map_err(|_| unavailable(&"the API server does not answer"))?;
+        let status = answer.map_err(|error| unavailable(&error))?.status.unwrap_or_default();
         let is_meant = status.audiences.iter().flatten().any(|granted| granted == audience);
         if status.authenticated != Some(true) || !is_meant {
             let why = status.error.unwrap_or_else(|| format!("it is not for the audience {audience}"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use steersman::ObjectKey;
-use steersman_xds::{ProxyReport, Refusal, Source, StreamId, Subscriber, View};
+use steersman_xds::{ProxyReport, Refusal, Source, StreamId, Subscriber, Subscription, View};
 use tokio::sync::watch;
 
 use crate::pilot::caches::Caches;
@@ -132,37 +132,41 @@ impl Proxies {
         standings.into_iter().map(|(_, standing)| standing).collect()
     }
 
-    fn add(&self, stream: StreamId, pod: &Pod) -> Result<watch::Receiver<Option<Arc<View>>>, Refusal> {
-        let scope = self.caches.scope(pod);
+    fn add(&self, stream: StreamId, pod: &Pod) -> Result<Subscription, Refusal> {
         let mut wanted = self.wanted.lock();
         let Wanted { snapshot, common, views, streams } = &mut *wanted;
         let snapshot = snapshot.as_ref().ok_or(Refusal::NotReady)?;
+        // The Pod may have changed while its proxy was identified, and the change may have been published: it is looked up under the lock, so
+        // that every later change finds the stream.
+        let key = ObjectKey::of(pod);
+        let now = self.caches.pod(&key).ok().filter(|now| now.metadata.uid == pod.metadata.uid);
+        let Some(pod) = now else {
+            return Err(Refusal::Unknown(format!("Pod {key} is gone")));
+        };
+        let scope = self.caches.scope(&pod);
         let view = if snapshot.is_common(&scope) {
             Arc::clone(common)
         } else {
             let known = views.entry(scope.clone());
             Arc::clone(known.or_insert_with(|| snapshot.view(Some(&scope), common)))
         };
-        let (sender, receiver) = watch::channel(Some(view));
-        let pod = PodId { key: ObjectKey::of(pod), uid: pod.metadata.uid.clone() };
+        let (sender, views) = watch::channel(Some(view));
+        let pod = PodId { key, uid: pod.metadata.uid.clone() };
+        let owner = format!("{}/{}", pod.key, pod.uid.as_deref().unwrap_or_default()).into();
         streams.insert(stream, Stream { pod, scope, view: sender });
-        Ok(receiver)
+        Ok(Subscription { owner, views })
     }
 }
 
 impl Source for Proxies {
-    async fn subscribe(
-        &self,
-        stream: StreamId,
-        subscriber: &Arc<Subscriber>,
-    ) -> Result<watch::Receiver<Option<Arc<View>>>, Refusal> {
+    async fn subscribe(&self, stream: StreamId, subscriber: &Arc<Subscriber>) -> Result<Subscription, Refusal> {
         if self.wanted.lock().snapshot.is_none() {
             return Err(Refusal::NotReady);
         }
         let pod = self.identities.pod(subscriber).await?;
-        let receiver = self.add(stream, &pod)?;
+        let subscription = self.add(stream, &pod)?;
         self.changed.send_replace(());
-        Ok(receiver)
+        Ok(subscription)
     }
 
     fn report(&self, stream: StreamId, report: &ProxyReport) {
@@ -187,5 +191,61 @@ impl Standing {
             report.rejections.is_empty()
                 && report.settled.as_ref().is_some_and(|settled| Arc::ptr_eq(settled, &self.wanted))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::scope::{CALLS, Calls};
+    use crate::pilot::{Options, add_to};
+    use kube::Api;
+    use kube::api::{Patch, PatchParams};
+    use serde_json::json;
+    use steersman::Manager;
+    use steersman_testkit::ControlPlane;
+    use tokio_util::sync::CancellationToken;
+
+    /// Without the definitions of routes the pilot publishes nothing by itself, so that the test says when.
+    #[tokio::test]
+    async fn a_stream_begins_with_the_pod_as_it_is_now() {
+        let plane = ControlPlane::start().await;
+        let (manager, proxies) = add_to(Manager::new(plane.client()), &Options::default());
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
+        let created = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client", "namespace": "default"},
+            "spec": {"containers": [{"name": "main", "image": "example.com/main"}]},
+        });
+        plane.apply(&created.to_string()).await;
+        let key = ObjectKey::namespaced("default", "client");
+        let identified = loop {
+            match proxies.caches.pod(&key) {
+                Ok(pod) => break pod,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        proxies.publish(Arc::default());
+        // While its proxy shows who it is, the Pod changes, and that is published.
+        let patch = json!({"metadata": {"annotations": {CALLS: "web"}}});
+        let pods = Api::<Pod>::namespaced(plane.client(), "default");
+        pods.patch("client", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        while !proxies.caches.take_rescoped() {
+            tokio::task::yield_now().await;
+        }
+        proxies.publish(Arc::default());
+        assert!(!proxies.caches.take_rescoped(), "nothing will look at the Pod again");
+        let subscription = proxies.add(StreamId(1), &identified).unwrap();
+        assert_eq!(*subscription.owner, *format!("default/client/{}", identified.metadata.uid.as_deref().unwrap()));
+        let calls = proxies.wanted.lock().streams[&StreamId(1)].scope.calls.clone();
+        assert_eq!(calls, Calls::parse("web", "default").unwrap());
+
+        let mut another = Pod::clone(&identified);
+        another.metadata.uid = Some("another".to_owned());
+        let refused = proxies.add(StreamId(2), &another).map(|_| ());
+        assert_eq!(refused, Err(Refusal::Unknown("Pod default/client is gone".to_owned())));
+        stop.cancel();
+        task.await.unwrap().unwrap();
+        plane.stop().await;
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use steersman::{Manager, ManagerError};
 use steersman_mesh::pilot::{Options, Proxies, Trust, add_to};
 use steersman_testkit::ControlPlane;
-use steersman_xds::{Kind, Node, Peer, Refusal, Source, StreamId, Subscriber, View};
+use steersman_xds::{Kind, Node, Peer, Refusal, Source, StreamId, Subscriber, Subscription, View};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +40,7 @@ pub(crate) struct Mesh {
 /// A proxy's stream.
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
+    pub(crate) owner: Arc<str>,
     views: watch::Receiver<Option<Arc<View>>>,
 }
 
@@ -93,7 +94,7 @@ impl Mesh {
         loop {
             let id = StreamId(self.streams.fetch_add(1, Ordering::Relaxed));
             match self.proxies.subscribe(id, &subscriber).await {
-                Ok(views) => return Ok(Stream { id, views }),
+                Ok(Subscription { owner, views }) => return Ok(Stream { id, owner, views }),
                 // The caches are behind.
                 Err(Refusal::NotReady | Refusal::Unknown(_)) => tokio::task::yield_now().await,
                 Err(refusal) => return Err(refusal),

@@ -6,7 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::vec;
 use tokio::sync::mpsc;
@@ -24,6 +24,7 @@ pub(crate) struct OutgoingBody {
     receiver: mpsc::Receiver<Outgoing>,
     pieces: vec::IntoIter<Bytes>,
     progress: Arc<Progress>,
+    n_received: u64,
     has_ended: bool,
 }
 
@@ -31,7 +32,9 @@ pub(crate) struct OutgoingBody {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     n_asked: AtomicU64,
-    is_drained: AtomicBool,
+    n_given: AtomicU64,
+    /// The number of messages of which nothing is left here.
+    n_drained: AtomicU64,
 }
 
 // === impl Progress ===
@@ -44,12 +47,12 @@ impl Progress {
 
     /// Whether everything was taken.
     pub(crate) fn is_drained(&self) -> bool {
-        self.is_drained.load(Ordering::Acquire)
+        self.n_drained.load(Ordering::Acquire) == self.n_given.load(Ordering::Acquire)
     }
 
-    /// Something was given to the body.
+    /// A message will be given to the body. It is counted first: a body that is asked in between has not taken it.
     pub(crate) fn given(&self) {
-        self.is_drained.store(false, Ordering::Release);
+        self.n_given.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -60,8 +63,13 @@ impl OutgoingBody {
     pub(crate) fn new() -> (OutgoingBody, mpsc::Sender<Outgoing>, Arc<Progress>) {
         let (sender, receiver) = mpsc::channel(1);
         let progress = Arc::new(Progress::default());
-        let body =
-            OutgoingBody { receiver, pieces: Vec::new().into_iter(), progress: progress.clone(), has_ended: false };
+        let body = OutgoingBody {
+            receiver,
+            pieces: Vec::new().into_iter(),
+            progress: progress.clone(),
+            n_received: 0,
+            has_ended: false,
+        };
         (body, sender, progress)
     }
 
@@ -88,7 +96,10 @@ impl Body for OutgoingBody {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             match self.receiver.poll_recv(cx) {
-                Poll::Ready(Some(Outgoing::Message(pieces))) => self.pieces = pieces.into_iter(),
+                Poll::Ready(Some(Outgoing::Message(pieces))) => {
+                    self.n_received += 1;
+                    self.pieces = pieces.into_iter();
+                }
                 Poll::Ready(Some(Outgoing::End(status))) => {
                     self.has_ended = true;
                     return Poll::Ready(Some(Ok(Frame::trailers(status.to_headers()))));
@@ -100,7 +111,7 @@ impl Body for OutgoingBody {
                     return Poll::Ready(Some(Ok(Frame::trailers(status.to_headers()))));
                 }
                 Poll::Pending => {
-                    self.progress.is_drained.store(true, Ordering::Release);
+                    self.progress.n_drained.store(self.n_received, Ordering::Release);
                     return Poll::Pending;
                 }
             }
@@ -113,5 +124,28 @@ impl Body for OutgoingBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn a_message_is_not_taken_before_it_was_given() {
+        let (mut body, sender, progress) = OutgoingBody::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = |body: &mut OutgoingBody| Pin::new(body).poll_frame(&mut cx).is_ready();
+        assert!(!poll(&mut body) && progress.is_drained());
+        progress.given();
+        // The connection asks between the two steps of the stream.
+        assert!(!poll(&mut body) && !progress.is_drained());
+        sender.try_send(Outgoing::Message(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")])).unwrap();
+        assert!(!progress.is_drained(), "nobody has asked");
+        for _ in 0..2 {
+            assert!(poll(&mut body) && !progress.is_drained());
+        }
+        assert!(!poll(&mut body) && progress.is_drained());
     }
 }

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
-/// Envoy opens one, and a second one if it speaks to two ADS clusters at one address.
-const STREAMS_PER_CONNECTION_MAX: u32 = 16;
+/// Envoy opens one, and a second one if it speaks to two ADS clusters at one address. Streams that nobody is known to own are bounded by it too.
+const STREAMS_PER_CONNECTION_MAX: u32 = 8;
 /// The bytes that a stream and a connection receive ahead of their readers.
 const WINDOW_BYTES: u32 = 256 * 1024;
 /// The bytes of a response that HTTP/2 keeps beside the piece that it writes.
@@ -119,16 +119,11 @@ fn answer<S: Source>(
             return ended(Status::new(Code::Unimplemented, message));
         }
     };
-    let counted = match shared.open() {
-        Ok(counted) => counted,
-        Err(too_many) => return ended(too_many.into()),
-    };
     let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(Token::new);
     let (body, sender, progress) = OutgoingBody::new();
     let stream = Stream {
         shared: shared.clone(),
-        counted,
         variant,
         peer: peer.clone(),
         token,

@@ -4,13 +4,17 @@ use crate::kind::Kind;
 use crate::report::Variant;
 use crate::server::status::{Code, Status};
 use crate::session::{Change, Request};
-use crate::subscriber::Node;
-use crate::transport::{DeltaDiscoveryRequest, DiscoveryRequest, HEAD_BYTES};
+use crate::subscriber;
+use crate::transport::{DeltaDiscoveryRequest, DiscoveryRequest, HEAD_BYTES, Node, NodeOfDeltaRequest, NodeOfRequest};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 use prost::Message;
 
+/// The most bytes of a node. That of an Envoy has a few hundred, and metadata is many times as large in memory.
+const NODE_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of the id of a node.
+const NODE_ID_BYTES_MAX: usize = 1024;
 /// Below this size the buffer is kept for the next message.
 const KEPT_BYTES: usize = 4096;
 
@@ -19,17 +23,7 @@ const KEPT_BYTES: usize = 4096;
 pub(crate) struct Reader<B> {
     body: B,
     buffer: BytesMut,
-    variant: Variant,
     bytes_max: usize,
-}
-
-/// A request as it came.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    /// Certain in the first request only.
-    pub(crate) node: Option<Node>,
-    /// `None` for types that are not served.
-    pub(crate) request: Option<Request>,
 }
 
 // === impl Reader ===
@@ -38,18 +32,18 @@ impl<B> Reader<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    pub(crate) fn new(body: B, variant: Variant, bytes_max: usize) -> Reader<B> {
-        Reader { body, buffer: BytesMut::new(), variant, bytes_max }
+    pub(crate) fn new(body: B, bytes_max: usize) -> Reader<B> {
+        Reader { body, buffer: BytesMut::new(), bytes_max }
     }
 
-    /// The next request. `None` when the peer has ended its side, or the connection is gone.
+    /// The next request, as it came. `None` when the peer has ended its side, or the connection is gone.
     ///
     /// # Cancel safety
     /// What was read is kept in the buffer.
-    pub(crate) async fn next(&mut self) -> Result<Option<Incoming>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = take_message(&mut self.buffer, self.bytes_max)? {
-                return decode(self.variant, message).map(Some);
+                return Ok(Some(message));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
@@ -89,12 +83,31 @@ fn take_message(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>
     Ok(Some(message))
 }
 
-/// Reads the message of a variant.
-pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Incoming, Status> {
-    let invalid = |error: prost::DecodeError| {
-        Status::new(Code::InvalidArgument, format!("the request is not a discovery request: {error}"))
+/// Reads the node of a request, and nothing else: whose stream it is may not be known yet.
+pub(crate) fn decode_node(variant: Variant, message: Bytes) -> Result<subscriber::Node, Status> {
+    let node = match variant {
+        Variant::Delta => NodeOfDeltaRequest::decode(message).map_err(invalid)?.node,
+        Variant::StateOfTheWorld => NodeOfRequest::decode(message).map_err(invalid)?.node,
     };
-    let (node, type_url, nonce, error, change) = match variant {
+    let Some(node) = node else {
+        return Err(Status::new(Code::InvalidArgument, "the first request of a stream must have a node"));
+    };
+    let too_large = |what: &str, length: usize, max: usize| {
+        Status::new(Code::ResourceExhausted, format!("{what} has {length} bytes, and {max} are allowed"))
+    };
+    if node.len() > NODE_BYTES_MAX {
+        return Err(too_large("the node of the request", node.len(), NODE_BYTES_MAX));
+    }
+    let node = Node::decode(node).map_err(invalid)?;
+    if node.id.len() > NODE_ID_BYTES_MAX {
+        return Err(too_large("the id of the node", node.id.len(), NODE_ID_BYTES_MAX));
+    }
+    Ok(node.into())
+}
+
+/// Reads the message of a variant. `None` for types that are not served.
+pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Option<Request>, Status> {
+    let (type_url, nonce, error, change) = match variant {
         Variant::Delta => {
             let request = DeltaDiscoveryRequest::decode(message).map_err(invalid)?;
             let change = Change::Delta {
@@ -102,12 +115,12 @@ pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Incoming, Statu
                 unsubscribe: request.resource_names_unsubscribe,
                 has: request.initial_resource_versions.into_iter().collect(),
             };
-            (request.node, request.type_url, request.response_nonce, request.error_detail, change)
+            (request.type_url, request.response_nonce, request.error_detail, change)
         }
         Variant::StateOfTheWorld => {
             let request = DiscoveryRequest::decode(message).map_err(invalid)?;
             let change = Change::Names { names: request.resource_names, version: request.version_info };
-            (request.node, request.type_url, request.response_nonce, request.error_detail, change)
+            (request.type_url, request.response_nonce, request.error_detail, change)
         }
     };
     if type_url.is_empty() {
@@ -115,8 +128,11 @@ pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Incoming, Statu
     }
     let kind = Kind::from_type_url(&type_url);
     let error = error.map(|error| error.message);
-    let request = kind.map(|kind| Request { kind, nonce, error, change });
-    Ok(Incoming { node: node.map(Node::from), request })
+    Ok(kind.map(|kind| Request { kind, nonce, error, change }))
+}
+
+fn invalid(error: prost::DecodeError) -> Status {
+    Status::new(Code::InvalidArgument, format!("the request is not a discovery request: {error}"))
 }
 
 #[cfg(test)]
@@ -125,6 +141,7 @@ mod tests {
     use crate::session::model::Random;
     use crate::session::model::views::Views;
     use crate::session::{Now, Session};
+    use crate::transport::{ListValue, Struct, Value, ValueKind};
     use bytes::BufMut;
     use std::time::SystemTime;
     use tokio::time::Instant;
@@ -189,12 +206,11 @@ mod tests {
                     let place = usize::try_from(random.below(bytes.len() as u64)).unwrap();
                     bytes[place] = u8::try_from(random.below(256)).unwrap();
                 }
-                let Ok(Incoming { node, .. }) = decode(*variant, bytes.clone().into()) else { continue };
-                n_read += usize::from(node.is_some());
+                n_read += usize::from(decode_node(*variant, bytes.clone().into()).is_ok());
                 // A type that is served, in the place of the one of one letter.
                 for kind in Kind::ALL {
                     let typed = with_type(*variant, &bytes, kind);
-                    let Ok(Incoming { request: Some(request), .. }) = decode(*variant, typed) else { continue };
+                    let Ok(Some(request)) = decode(*variant, typed) else { continue };
                     let now = Now { instant: Instant::now().into_std(), time: SystemTime::UNIX_EPOCH };
                     session.request(now, request, 100).unwrap();
                     assert!((0..100).any(|_| session.next(now).is_none()), "it ends");
@@ -220,6 +236,34 @@ mod tests {
         for variant in [Variant::Delta, Variant::StateOfTheWorld] {
             assert!(decode(variant, Bytes::from_static(&[0xff; 9])).is_err());
             assert!(decode(variant, Bytes::new()).unwrap_err().message().contains("no type"));
+        }
+    }
+
+    /// A request with a node, and with what cannot be read in the place of its names.
+    fn with_node(variant: Variant, node: &Node) -> Bytes {
+        let node = Some(node.encode_to_vec().into());
+        let mut bytes = match variant {
+            Variant::Delta => NodeOfDeltaRequest { node }.encode_to_vec(),
+            Variant::StateOfTheWorld => NodeOfRequest { node }.encode_to_vec(),
+        };
+        bytes.extend([3 << 3 | 2, 1, 0xff]);
+        bytes.into()
+    }
+
+    #[test]
+    fn large_nodes_are_refused_and_others_are_read_alone() {
+        for variant in [Variant::Delta, Variant::StateOfTheWorld] {
+            let read = |node: &Node| decode_node(variant, with_node(variant, node));
+            let longest = Node { id: "x".repeat(1024), ..Node::default() };
+            assert_eq!(read(&longest).unwrap().id, longest.id);
+            assert!(decode(variant, with_node(variant, &longest)).is_err(), "the names are not text");
+            let refused = read(&Node { id: "x".repeat(1025), ..Node::default() }).unwrap_err();
+            assert_eq!(refused.message(), "the id of the node has 1025 bytes, and 1024 are allowed");
+            let values = vec![Value::default(); 40_000];
+            let list = Value { kind: Some(ValueKind::List(ListValue { values })) };
+            let metadata = Some(Struct { fields: [("a".to_owned(), list)].into() });
+            let refused = read(&Node { metadata, ..Node::default() }).unwrap_err();
+            assert_eq!(refused.message(), "the node of the request has 80019 bytes, and 65536 are allowed");
         }
     }
 }

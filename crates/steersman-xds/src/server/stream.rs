@@ -2,11 +2,11 @@
 
 use crate::report::{ProxyReport, StreamId, Variant};
 use crate::server::body::{Outgoing, Progress};
-use crate::server::reader::{Incoming, Reader};
+use crate::server::reader::{self, Reader};
 use crate::server::status::{Code, Status};
 use crate::server::{Counted, Question, Shared};
 use crate::session::{Now, Session};
-use crate::source::Source;
+use crate::source::{Source, Subscription};
 use crate::subscriber::{Peer, Subscriber, Token};
 use crate::view::View;
 use bytes::Bytes;
@@ -24,7 +24,6 @@ const QUESTIONS_MAX: usize = 2;
 /// A stream that begins, with everything that its task needs.
 pub(crate) struct Stream<S: Source> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) counted: Counted<S>,
     pub(crate) variant: Variant,
     pub(crate) peer: Peer,
     pub(crate) token: Option<Token>,
@@ -40,7 +39,7 @@ pub(crate) struct Stream<S: Source> {
 enum Event {
     Asked(Question),
     Gone,
-    Read(Box<Result<Option<Incoming>, Status>>),
+    Read(Result<Option<Bytes>, Status>),
     Room,
     Stopped,
     Time,
@@ -49,6 +48,15 @@ enum Event {
 
 /// Tells the source that a stream has ended, whatever the reason.
 struct Ended<S: Source>(Arc<Shared<S>>, StreamId);
+
+/// A stream that is served, and whose it is.
+struct Introduced<S: Source> {
+    first: Bytes,
+    subscriber: Arc<Subscriber>,
+    subscription: Subscription,
+    id: StreamId,
+    ended: Ended<S>,
+}
 
 /// The response that the peer has not taken yet.
 #[derive(Debug, Default)]
@@ -63,6 +71,7 @@ struct Served<S: Source> {
     id: StreamId,
     stream: Stream<S>,
     subscriber: Arc<Subscriber>,
+    _counted: Counted<S>,
     session: Session,
     connected: SystemTime,
     reported: u64,
@@ -100,42 +109,59 @@ impl<S: Source> Stream<S> {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let mut reader = Reader::new(body, self.variant, self.shared.options.request_bytes_max);
-        let first = tokio::select! {
-            first = tokio::time::timeout(self.shared.options.stall_timeout, reader.next()) => first,
-            () = self.gone.cancelled() => return Status::new(Code::Ok, ""),
-            () = self.shared.shutdown.cancelled() => return stopped(),
+        let mut reader = Reader::new(body, self.shared.options.request_bytes_max);
+        let (shared, gone) = (self.shared.clone(), self.gone.clone());
+        let introduced = tokio::select! {
+            introduced = self.introduce(&mut reader) => introduced,
+            () = gone.cancelled() => return Status::new(Code::Ok, ""),
+            () = shared.shutdown.cancelled() => return stopped(),
         };
-        let first = match first {
-            Ok(Ok(Some(first))) => first,
-            Ok(Ok(None)) => return Status::new(Code::Ok, ""),
-            Ok(Err(status)) => return status,
-            Err(_) => return Status::new(Code::DeadlineExceeded, "the proxy has sent no request"),
+        let Introduced { first, subscriber, subscription, id, ended: _ended } = match introduced {
+            Ok(introduced) => introduced,
+            Err(status) => return status,
         };
-        let Some(node) = first.node.clone() else {
-            return Status::new(Code::InvalidArgument, "the first request of a stream must have a node");
-        };
-        let subscriber = Arc::new(Subscriber { node, peer: self.peer.clone(), token: self.token.clone() });
+        let Subscription { owner, views } = subscription;
         let (questions, questions_asked) = mpsc::channel(QUESTIONS_MAX);
-        let id = match self.counted.identify(&subscriber.node.id, questions) {
-            Ok(id) => id,
+        let counted = match self.shared.count(owner, id, questions) {
+            Ok(counted) => counted,
             Err(too_many) => return too_many.into(),
         };
-        let views = tokio::select! {
-            views = self.shared.source.subscribe(id, &subscriber) => views,
-            () = self.gone.cancelled() => return Status::new(Code::Ok, ""),
-            () = self.shared.shutdown.cancelled() => return stopped(),
-        };
-        let views = match views {
-            Ok(views) => views,
-            Err(refusal) => return refusal.into(),
-        };
-        let _ended = Ended(self.shared.clone(), id);
         let session = Session::new(self.variant);
         let connected = SystemTime::now();
         let delivery = Delivery::default();
-        let served = Served { id, stream: self, subscriber, session, connected, reported: 0, delivery };
+        let served =
+            Served { id, stream: self, subscriber, _counted: counted, session, connected, reported: 0, delivery };
         served.run(first, reader, views, questions_asked).await
+    }
+
+    /// Finds out whose stream it is. Until that is known, few streams at a time may be read, and of their requests little is made.
+    async fn introduce<B>(&mut self, reader: &mut Reader<B>) -> Result<Introduced<S>, Status>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let (shared, timeout) = (self.shared.clone(), self.shared.options.stall_timeout);
+        let Ok(Ok(_turn)) = tokio::time::timeout(timeout, shared.unidentified.acquire()).await else {
+            return Err(Status::new(Code::Unavailable, "many proxies open a stream at the same time; ask again"));
+        };
+        let first = match tokio::time::timeout(timeout, reader.next()).await {
+            Ok(first) => first?.ok_or_else(|| Status::new(Code::Ok, ""))?,
+            Err(_) => return Err(Status::new(Code::DeadlineExceeded, "the proxy has sent no request")),
+        };
+        let node = reader::decode_node(self.variant, first.clone())?;
+        let subscriber = Arc::new(Subscriber { node, peer: self.peer.clone(), token: self.token.take() });
+        let id = shared.next_id();
+        let subscription = match tokio::time::timeout(timeout, shared.source.subscribe(id, &subscriber)).await {
+            Ok(subscription) => subscription?,
+            Err(_) => {
+                return Err(Status::new(
+                    Code::Unavailable,
+                    "it takes too long to find out whose stream it is; ask again",
+                ));
+            }
+        };
+        // The source knows the stream from here on, also if it is one too many.
+        let ended = Ended(shared.clone(), id);
+        Ok(Introduced { first, subscriber, subscription, id, ended })
     }
 }
 
@@ -144,7 +170,7 @@ impl<S: Source> Stream<S> {
 impl<S: Source> Served<S> {
     async fn run<B>(
         mut self,
-        first: Incoming,
+        first: Bytes,
         mut reader: Reader<B>,
         mut views: watch::Receiver<Option<Arc<View>>>,
         mut questions: mpsc::Receiver<Question>,
@@ -165,7 +191,7 @@ impl<S: Source> Served<S> {
             let deadline = self.deadline();
             // Each of these can be dropped and asked again: nothing is lost.
             let event = tokio::select! {
-                read = reader.next() => Event::Read(Box::new(read)),
+                read = reader.next() => Event::Read(read),
                 changed = views.changed() => Event::View(changed),
                 Some(question) = questions.recv() => Event::Asked(question),
                 _ = self.stream.sender.reserve(), if !has_room => Event::Room,
@@ -179,9 +205,9 @@ impl<S: Source> Served<S> {
                     let _ = question.send(self.session.resources());
                 }
                 Event::Gone => return Status::new(Code::Ok, ""),
-                Event::Read(read) => match *read {
-                    Ok(Some(incoming)) => {
-                        if let Err(status) = self.take(incoming) {
+                Event::Read(read) => match read {
+                    Ok(Some(message)) => {
+                        if let Err(status) = self.take(message) {
                             return status;
                         }
                     }
@@ -206,8 +232,8 @@ impl<S: Source> Served<S> {
         }
     }
 
-    fn take(&mut self, incoming: Incoming) -> Result<(), Status> {
-        let Some(request) = incoming.request else {
+    fn take(&mut self, message: Bytes) -> Result<(), Status> {
+        let Some(request) = reader::decode(self.stream.variant, message)? else {
             tracing::debug!(node = self.subscriber.node.id, "a proxy asks for a type that is not served");
             return Ok(());
         };

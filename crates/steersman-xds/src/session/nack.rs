@@ -61,7 +61,7 @@ impl Session {
                 entry.told_absent = false;
                 match std::mem::take(&mut entry.has) {
                     Has::Resource(resource) => entry.perhaps = Some(resource),
-                    Has::Known(version) => entry.has = Has::Foreign(version.to_string().into()),
+                    Has::Known(version) => entry.has = Has::foreign(&version.to_string()),
                     other => entry.has = other,
                 }
             }

@@ -3,10 +3,13 @@
 use crate::kind::Kind;
 use crate::report::{Certainty, Variant};
 use crate::resource::Resource;
+use crate::session::model::Random;
+use crate::session::track::Has;
 use crate::session::{Change, Now, PATIENCE, Request, RequestError, Session};
 use crate::transport::Response;
 use crate::view::View;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -320,18 +323,83 @@ fn names_count_whatever_the_nonce_in_delta() {
     test.expect("endpoints b");
 }
 
+fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+fn subscribing(subscribe: Vec<String>, unsubscribe: Vec<String>) -> Change {
+    Change::Delta { subscribe, unsubscribe, has: Vec::new() }
+}
+
 #[test]
-fn too_many_names_end_the_stream() {
+fn too_many_names_end_the_stream_and_are_not_kept() {
+    let has = numbers(0..11).into_iter().map(|name| (name, String::new())).collect();
+    let changes = [
+        (Variant::Delta, subscribing(numbers(0..11), Vec::new())),
+        (Variant::Delta, Change::Delta { subscribe: Vec::new(), unsubscribe: Vec::new(), has }),
+        (Variant::StateOfTheWorld, Change::Names { names: numbers(0..11), version: String::new() }),
+    ];
+    for (variant, change) in changes {
+        let mut test = Test::new(variant, &view(&[]));
+        let request = Request { kind: Kind::Route, nonce: String::new(), error: None, change };
+        let expected = RequestError::TooManyNames { kind: Kind::Route, names: 11, max: 10 };
+        assert_eq!(test.session.request(test.now(), request, 10), Err(expected));
+        let track = test.session.track(Kind::Route);
+        assert_eq!((track.entries.len(), track.dirty.len()), (0, 0), "{variant:?}");
+    }
+}
+
+/// Random requests are refused if there would be too many names after them, and only then.
+#[test]
+fn names_are_counted_as_they_will_be() {
+    for seed in 1..300 {
+        let mut random = Random(seed);
+        let mut test = Test::delta(&view(&[]));
+        let mut expected = BTreeSet::new();
+        loop {
+            let mut pick = || -> Vec<String> {
+                let n = random.below(8);
+                (0..n).map(|_| random.below(16)).map(|n| if n == 0 { "*".to_owned() } else { n.to_string() }).collect()
+            };
+            let (subscribe, unsubscribe) = (pick(), pick());
+            expected.retain(|name| !unsubscribe.contains(name));
+            expected.extend(subscribe.iter().filter(|name| *name != "*").cloned());
+            let change = subscribing(subscribe, unsubscribe);
+            let request = Request { kind: Kind::Route, nonce: String::new(), error: None, change };
+            let (names, max) = (expected.len(), 10);
+            match test.session.request(test.now(), request, max) {
+                Ok(()) => assert!(names <= max, "{names} {seed}"),
+                Err(error) => {
+                    assert_eq!(error, RequestError::TooManyNames { kind: Kind::Route, names, max }, "{seed}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_version_is_kept_once_however_many_names_there_are() {
+    let mut test = Test::sotw(&view(&[]));
+    // The cut would be within a letter.
+    let version = format!("x{}", "\u{e9}".repeat(1000));
+    test.request(Kind::Endpoints, "", None, Change::Names { names: numbers(0..10), version });
+    let kept = test.session.track(Kind::Endpoints).entries.values().map(|entry| match &entry.has {
+        Has::Foreign(version) => version.clone(),
+        other => panic!("{other:?}"),
+    });
+    let kept: Vec<Arc<str>> = kept.collect();
+    assert_eq!((kept.len(), kept[0].len()), (10, 127));
+    assert!(kept.iter().all(|version| Arc::ptr_eq(version, &kept[0])));
+}
+
+#[test]
+fn a_long_version_of_one_name_is_cut() {
     let mut test = Test::delta(&view(&[]));
-    let names: Vec<String> = (0..11).map(|number| number.to_string()).collect();
-    let expected = RequestError::TooManyNames { kind: Kind::Route, names: 11, max: 10 };
-    let change = Change::Delta { subscribe: names.clone(), unsubscribe: Vec::new(), has: Vec::new() };
-    let request = Request { kind: Kind::Route, nonce: String::new(), error: None, change };
-    assert_eq!(test.session.request(test.now(), request, 10), Err(expected));
-    let has = names.iter().map(|name| (name.clone(), String::new())).collect();
-    let change = Change::Delta { subscribe: Vec::new(), unsubscribe: Vec::new(), has };
-    let request = Request { kind: Kind::Cluster, nonce: String::new(), error: None, change };
-    assert!(test.session.request(test.now(), request, 10).is_err());
+    let has = vec![("a".to_owned(), "x".repeat(1000))];
+    let change = Change::Delta { subscribe: vec!["a".to_owned()], unsubscribe: Vec::new(), has };
+    test.request(Kind::Endpoints, "", None, change);
+    assert_eq!(test.session.resources()[0].in_force, Some("x".repeat(128)));
 }
 
 #[test]

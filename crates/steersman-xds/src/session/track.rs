@@ -5,12 +5,14 @@ use crate::report::Rejection;
 use crate::resource::{Resource, Version};
 use crate::session::{Item, Novelty};
 use crate::view::Set;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Stands for every resource of a type.
 const WILDCARD: &str = "*";
+/// As much of a version as is kept if it is not one of ours.
+const FOREIGN_BYTES_MAX: usize = 128;
 
 /// A request of either variant.
 #[derive(Clone, Debug)]
@@ -69,8 +71,6 @@ pub(crate) struct Track {
     /// Whether the proxy may have clusters or listeners from before the stream, and has not said which. Ends with its first answer. A version says
     /// nothing of it: a proxy that has rejected a part of its first response has the rest, and no version.
     pub(crate) inherits: bool,
-    /// The number of resources that the proxy had when the stream began.
-    n_told: usize,
     pub(crate) entries: BTreeMap<Arc<str>, Entry>,
     /// Names that have to be looked at.
     pub(crate) dirty: BTreeSet<Arc<str>>,
@@ -117,7 +117,7 @@ pub(crate) enum Has {
     /// A resource that this stream has not carried, in a version of ours.
     Known(Version),
     /// A resource of which the proxy says something else, for example the version of another control plane.
-    Foreign(Box<str>),
+    Foreign(Arc<str>),
     Resource(Arc<Resource>),
 }
 
@@ -125,7 +125,12 @@ pub(crate) enum Has {
 
 impl Has {
     fn told(version: &str) -> Has {
-        Version::parse(version).map_or_else(|| Has::Foreign(version.into()), Has::Known)
+        Version::parse(version).map_or_else(|| Has::foreign(version), Has::Known)
+    }
+
+    /// A version that is not compared. Its beginning is enough for a report, and clones share it.
+    pub(crate) fn foreign(version: &str) -> Has {
+        Has::Foreign(version[..version.floor_char_boundary(FOREIGN_BYTES_MAX)].into())
     }
 
     pub(crate) fn is(&self, version: Version) -> bool {
@@ -314,7 +319,6 @@ impl Track {
         match change {
             Change::Delta { subscribe, unsubscribe, has } => {
                 let has = if is_first { has } else { Vec::new() };
-                self.n_told += has.len();
                 for (name, version) in has {
                     let entry = Entry { has: Has::told(&version), ..Entry::default() };
                     self.entries.insert(intern(&name, set), entry);
@@ -324,7 +328,7 @@ impl Track {
             Change::Names { names, version } => {
                 let has_some = is_first && !version.is_empty();
                 self.inherits |= is_first && kind.is_complete();
-                let has = if has_some && !kind.is_complete() { Has::Foreign(version.into()) } else { Has::Nothing };
+                let has = if has_some && !kind.is_complete() { Has::foreign(&version) } else { Has::Nothing };
                 let before = self.n_named;
                 let forgotten = self.subscribe_names(kind, names, &has, set);
                 // A proxy that stops and begins to want a name sends the same names as before.
@@ -481,10 +485,40 @@ impl Track {
         self.rejections.remove(name);
     }
 
-    pub(crate) fn check_size(&self, kind: Kind, max: usize) -> Result<(), RequestError> {
-        let names = self.n_named.max(self.n_told);
+    /// Refuses a change after which the proxy would have more than `max` names, before anything is made of them.
+    pub(crate) fn check_size(&self, kind: Kind, change: &Change, max: usize) -> Result<(), RequestError> {
+        let n_told = match change {
+            Change::Delta { has, .. } if !self.asked => has.len(),
+            Change::Delta { .. } | Change::Names { .. } => 0,
+        };
+        let at_most = match change {
+            Change::Delta { subscribe, .. } => self.n_named + subscribe.len(),
+            Change::Names { names, .. } => names.len(),
+        };
+        // Counting takes memory, and is rarely needed.
+        let n_named = if at_most > max { self.count_after(change) } else { at_most };
+        let names = n_told.max(n_named);
         if names > max { Err(RequestError::TooManyNames { kind, names, max }) } else { Ok(()) }
     }
+
+    /// The number of names that the proxy will have given.
+    fn count_after(&self, change: &Change) -> usize {
+        match change {
+            Change::Delta { subscribe, unsubscribe, .. } => {
+                let subscribed = distinct(subscribe);
+                let mut lost = distinct(unsubscribe);
+                lost.retain(|name| self.is_named(name) && !subscribed.contains(name));
+                let n_new = subscribed.iter().filter(|name| !self.is_named(name)).count();
+                self.n_named + n_new - lost.len()
+            }
+            Change::Names { names, .. } => distinct(names).len(),
+        }
+    }
+}
+
+/// The names of a request, each once.
+fn distinct(names: &[String]) -> HashSet<&str> {
+    names.iter().map(String::as_str).filter(|name| *name != WILDCARD).collect()
 }
 
 /// The name as the view has it, so that it is in memory once.

@@ -84,9 +84,13 @@ impl Client {
     }
 
     async fn open(&mut self, path: &str, requests: &[Bytes]) -> http::Response<Incoming> {
+        self.open_as("secret", path, requests).await
+    }
+
+    async fn open_as(&mut self, token: &str, path: &str, requests: &[Bytes]) -> http::Response<Incoming> {
         let request = Request::post(path)
             .header("content-type", "application/grpc")
-            .header("authorization", "Bearer secret")
+            .header("authorization", format!("Bearer {token}"))
             .body(Requests(requests.iter().cloned().collect()))
             .unwrap();
         self.sender.send_request(request).await.unwrap()
@@ -119,7 +123,7 @@ async fn a_control_plane_that_is_not_ready_is_unavailable() {
 
 #[tokio::test]
 async fn streams_names_and_bytes_are_bounded() {
-    let options = Options::default().streams_max(3).streams_per_node_max(2).names_max(2).request_bytes_max(200);
+    let options = Options::default().streams_max(3).streams_per_owner_max(2).names_max(2).request_bytes_max(200);
     let running = Running::start(None, options).await;
     running.set(&Arc::new(View::new()));
     let mut client = Client::connect(&running).await;
@@ -129,24 +133,64 @@ async fn streams_names_and_bytes_are_bounded() {
     let response = client.open(PATH, &[ask("a", Kind::Route, &[&"x".repeat(300)])]).await;
     assert_eq!(status(response).await.0, "8");
 
+    // The id is the proxy's word only: streams are counted by the owner.
     let mut open = Vec::new();
-    for _ in 0..2 {
-        let mut response = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    for node in ["a", "b"] {
+        let mut response = client.open_as("one", PATH, &[ask(node, Kind::Cluster, &[])]).await;
         response.body_mut().frame().await.unwrap().unwrap();
         open.push(response);
     }
-    let response = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    let n_ended = running.plane.ended.lock().unwrap().len();
+    let response = client.open_as("one", PATH, &[ask("c", Kind::Cluster, &[])]).await;
     let (code, message) = status(response).await;
-    assert_eq!((&*code, &*message), ("8", "the node \"a\" has 2 streams and may open no more"));
-    open.push(client.open(PATH, &[ask("b", Kind::Cluster, &[])]).await);
-    let response = client.open(PATH, &[ask("c", Kind::Cluster, &[])]).await;
-    assert_eq!(status(response).await.0, "8");
+    assert_eq!((&*code, &*message), ("8", "the proxy one has 2 streams and may open no more"));
+    assert_eq!(running.plane.ended.lock().unwrap().len(), n_ended + 1, "the source knows that it has ended");
+    let mut response = client.open_as("two", PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    response.body_mut().frame().await.unwrap().unwrap();
+    open.push(response);
+    let response = client.open_as("three", PATH, &[ask("d", Kind::Cluster, &[])]).await;
+    let (code, message) = status(response).await;
+    assert_eq!((&*code, &*message), ("8", "the control plane has 3 streams and takes no more"));
 
     // A stream that ends makes room.
     let mut reports = running.plane.reports.subscribe();
     reports.wait_for(|reports| reports.len() == 3).await.unwrap();
     client.served.abort();
     reports.wait_for(|reports| reports.is_empty()).await.unwrap();
+    running.stop().await;
+}
+
+/// Neither a peer that shows nothing of itself nor what it sends takes places of streams that have an owner.
+#[tokio::test(start_paused = true)]
+async fn streams_without_an_owner_are_few_and_take_no_place_of_others() {
+    let running = Running::start(None, Options::default().streams_max(1).unidentified_max(1)).await;
+    running.set(&Arc::new(View::new()));
+    let mut silent = Client::connect(&running).await;
+    let said_nothing = silent.open(PATH, &[]).await;
+    let mut client = Client::connect(&running).await;
+    let mut served = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    let early = tokio::time::timeout(Duration::from_secs(10), served.body_mut().frame()).await;
+    assert!(early.is_err(), "it waits for its turn: {early:?}");
+    let (code, message) = status(said_nothing).await;
+    assert_eq!((&*code, &*message), ("4", "the proxy has sent no request"));
+    served.body_mut().frame().await.unwrap().unwrap();
+    running.stop().await;
+}
+
+/// A stranger learns nothing of its request: the owner of a stream is found out first.
+#[tokio::test]
+async fn a_stranger_is_refused_before_its_request_is_read() {
+    let running = Running::start(None, Options::default()).await;
+    let forbidden = Refusal::Forbidden("not you".to_owned());
+    *running.plane.refusal.lock().unwrap() = Some(forbidden);
+    let mut client = Client::connect(&running).await;
+    let node = Some(Node { id: "a".to_owned() });
+    let without_type = framed(&Ask { node, ..Ask::default() });
+    assert_eq!(status(client.open(PATH, std::slice::from_ref(&without_type)).await).await.1, "not you");
+    *running.plane.refusal.lock().unwrap() = None;
+    let response = client.open(PATH, &[without_type]).await;
+    assert_eq!(status(response).await.1, "the request names no type of resources");
+    assert_eq!(running.plane.ended.lock().unwrap().len(), 1, "the source knows that it has ended");
     running.stop().await;
 }
 

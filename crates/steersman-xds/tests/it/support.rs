@@ -19,7 +19,8 @@ use steersman_xds::resources::{
     Address, Cluster, ClusterLoadAssignment, HttpConnectionManager, Listener, RouteConfiguration,
 };
 use steersman_xds::{
-    Kind, Options, Peer, ProxyReport, Refusal, Resource, Server, Set, Source, StreamId, Subscriber, View,
+    Kind, Options, Peer, ProxyReport, Refusal, Resource, Server, Set, Source, StreamId, Subscriber, Subscription,
+    Token, View,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -28,12 +29,13 @@ use tokio::task::JoinHandle;
 /// How long a fact may take to become true.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The views of the proxies, and their reports.
+/// The views of the proxies, and their reports. A stream belongs to whoever its token names.
 #[derive(Debug)]
 pub(crate) struct Plane {
     pub(crate) views: watch::Sender<Option<Arc<View>>>,
     pub(crate) reports: watch::Sender<HashMap<StreamId, ProxyReport>>,
     pub(crate) refusal: Mutex<Option<Refusal>>,
+    pub(crate) ended: Mutex<Vec<StreamId>>,
 }
 
 /// A served [`Plane`].
@@ -45,15 +47,12 @@ pub(crate) struct Running {
 }
 
 impl Source for Plane {
-    async fn subscribe(
-        &self,
-        _stream: StreamId,
-        _subscriber: &Arc<Subscriber>,
-    ) -> Result<watch::Receiver<Option<Arc<View>>>, Refusal> {
-        match self.refusal.lock().unwrap().clone() {
-            Some(refusal) => Err(refusal),
-            None => Ok(self.views.subscribe()),
+    async fn subscribe(&self, _stream: StreamId, subscriber: &Arc<Subscriber>) -> Result<Subscription, Refusal> {
+        if let Some(refusal) = self.refusal.lock().unwrap().clone() {
+            return Err(refusal);
         }
+        let owner = subscriber.token.as_ref().map_or(&*subscriber.node.id, Token::expose).into();
+        Ok(Subscription { owner, views: self.views.subscribe() })
     }
 
     fn report(&self, stream: StreamId, report: &ProxyReport) {
@@ -61,6 +60,7 @@ impl Source for Plane {
     }
 
     fn ended(&self, stream: StreamId) {
+        self.ended.lock().unwrap().push(stream);
         self.reports.send_modify(|reports| drop(reports.remove(&stream)));
     }
 }
@@ -68,8 +68,12 @@ impl Source for Plane {
 impl Running {
     /// Serves on an address, or on any port of loopback.
     pub(crate) async fn start(address: Option<SocketAddr>, options: Options) -> Running {
-        let plane =
-            Plane { views: watch::Sender::new(None), reports: watch::Sender::default(), refusal: Mutex::default() };
+        let plane = Plane {
+            views: watch::Sender::new(None),
+            reports: watch::Sender::default(),
+            refusal: Mutex::default(),
+            ended: Mutex::default(),
+        };
         let plane = Arc::new(plane);
         let server = Server::new(plane.clone(), options);
         let listener = TcpListener::bind(address.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap())).await.unwrap();

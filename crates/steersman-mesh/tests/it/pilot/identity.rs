@@ -1,12 +1,15 @@
 //! Which Pod a proxy belongs to.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 use steersman_mesh::pilot::{AUDIENCE, Trust};
-use steersman_xds::{Peer, Refusal, Subscriber, Token};
+use steersman_testkit::Fault;
+use steersman_xds::{Peer, Refusal, Source as _, StreamId, Subscriber, Token};
 
 use super::{Mesh, node};
 
@@ -37,7 +40,8 @@ async fn a_token_that_is_bound_to_a_pod_is_enough_and_another_is_not() {
     let with = |token: Token| Subscriber { token: Some(token), ..node("other", "somebody") };
 
     let bound = token(&mesh, AUDIENCE, Some(&pod)).await;
-    mesh.connect(&with(bound)).await.unwrap();
+    let stream = mesh.connect(&with(bound)).await.unwrap();
+    assert_eq!(*stream.owner, *format!("default/client/{}", pod.metadata.uid.as_deref().unwrap()));
 
     let unbound = token(&mesh, AUDIENCE, None).await;
     let expected = r#"Forbidden("the token of \"system:serviceaccount:default:proxy\" is not bound to a Pod: use a projected volume of the Pod")"#;
@@ -47,6 +51,24 @@ async fn a_token_that_is_bound_to_a_pod_is_enough_and_another_is_not() {
         refusal(mesh.connect(&with(other)).await).starts_with("Unauthenticated(\"the token of the proxy is not valid")
     );
     assert!(refusal(mesh.connect(&with(Token::new("x"))).await).starts_with("Unauthenticated("));
+    mesh.stop().await;
+}
+
+/// The words of the API server, which may name its address, are not for whoever asks.
+#[tokio::test]
+async fn a_peer_does_not_learn_why_its_token_cannot_be_checked() {
+    let mesh = Mesh::trusting(Trust::default()).await;
+    mesh.plane.fail_next_where(usize::MAX, Fault::Refused(403), |_, path| path.ends_with("/tokenreviews"));
+    let subscriber = Arc::new(Subscriber { token: Some(Token::new("x")), ..node("default", "client") });
+    let refused = loop {
+        match mesh.proxies.subscribe(StreamId(1), &subscriber).await {
+            Err(Refusal::NotReady) => tokio::task::yield_now().await,
+            Err(refusal) => break refusal,
+            Ok(_) => panic!("the token is not valid"),
+        }
+    };
+    let expected = "the token of the proxy cannot be checked now; ask again".to_owned();
+    assert_eq!(refused, Refusal::Unknown(expected));
     mesh.stop().await;
 }
 
@@ -65,7 +87,18 @@ async fn the_address_of_a_pod_is_enough_where_addresses_are_trusted() {
     let mesh = Mesh::trusting(Trust { pod_addresses: true, ..Trust::default() }).await;
     mesh.pod("default", "client", "10.9.1.1", json!({})).await;
     let peer = Peer { address: Some("10.9.1.1:4000".parse().unwrap()), certificate: None };
-    mesh.connect(&Subscriber { peer, ..node("other", "somebody") }).await.unwrap();
+    mesh.connect(&Subscriber { peer: peer.clone(), ..node("other", "somebody") }).await.unwrap();
+    // An address of two Pods says nothing.
+    mesh.pod("default", "second", "10.9.1.1", json!({})).await;
+    let subscriber = Arc::new(Subscriber { peer, ..node("other", "somebody") });
+    let refused = loop {
+        match mesh.proxies.subscribe(StreamId(1000), &subscriber).await {
+            Err(refusal) => break refusal,
+            // The cache is behind.
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(refused, Refusal::Unknown("more than one Pod has the address 10.9.1.1".to_owned()));
     // Whatever it says of itself.
     assert!(refusal(mesh.connect(&node("default", "client")).await).starts_with("Unauthenticated"));
     mesh.stop().await;
