@@ -108,7 +108,7 @@ impl Tallies {
                 names.iter().all(|name| settled.and_then(|view| version(view, name)) == version(&group.wanted, name));
             match refused {
                 Some((_, error)) => {
-                    let error = error.chars().take(ERROR_MAX).collect();
+                    let error = error.chars().take(ERROR_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
                     tally.refusal.get_or_insert_with(|| (group.pod.clone(), error));
                 }
                 None if is_settled => tally.n_in_force += group.n_proxies,
