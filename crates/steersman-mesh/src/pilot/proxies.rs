@@ -156,6 +156,20 @@ impl Proxies {
         streams.insert(stream, Stream { pod, scope, view: sender });
         Ok(Subscription { owner, views })
     }
+
+    /// The newest world, and every proxy as it stands in it: nothing is published in between.
+    pub(crate) fn state(&self) -> (Option<Arc<Snapshot>>, Vec<Standing>) {
+        let reports = self.reports.lock().clone();
+        let wanted = self.wanted.lock();
+        let mut streams: Vec<(&StreamId, &Stream)> = wanted.streams.iter().collect();
+        streams.sort_by_key(|(id, _)| **id);
+        let standing = |(id, stream): (&StreamId, &Stream)| Standing {
+            pod: stream.pod.clone(),
+            wanted: stream.view.borrow().clone().unwrap_or_default(),
+            report: reports.get(id).cloned(),
+        };
+        (wanted.snapshot.clone(), streams.into_iter().map(standing).collect())
+    }
 }
 
 impl Source for Proxies {

@@ -8,6 +8,7 @@ mod attach;
 mod draft;
 mod duration;
 mod endpoints;
+mod expression;
 mod filters;
 mod grpc_route;
 mod http_route;
@@ -44,7 +45,7 @@ pub use crate::pilot::world::service::Protocol;
 pub use crate::pilot::world::verdict::{Attachment, Finding, Holds, RouteVerdict, Verdict};
 
 pub(crate) use crate::pilot::world::attach::error_status;
-pub(crate) use crate::pilot::world::values::quoted;
+pub(crate) use crate::pilot::world::values::leading;
 pub(crate) use crate::pilot::world::verdict::{ACCEPTED, PARTIALLY_INVALID, RESOLVED_REFS};
 
 /// The objects that the mesh is made of, in any order.
@@ -156,7 +157,7 @@ impl FrontendPort {
         namespace.and_then(|namespace| self.consumers.get(namespace)).unwrap_or(&self.producer)
     }
 
-    /// Whether requests of clients of a namespace are looked into: the port is declared as HTTP, or they have a route. Otherwise
+    /// Whether requests of clients of a namespace are parsed as HTTP: the port is declared as HTTP, or they have a route. Otherwise
     /// bytes are passed on. A consumer route says nothing of the bytes of others: else any namespace could break their connections.
     pub fn is_http(&self, namespace: Option<&str>) -> bool {
         match self.protocol {

@@ -59,8 +59,8 @@ pub(crate) struct PilotOptions {
     /// Believe the node id of an Envoy, `sidecar~ADDRESS~POD.NAMESPACE`. Only at a socket at which all may see everything.
     #[arg(long)]
     trust_node_ids: bool,
-    /// Let Envoys listen here besides, as an explicit proxy (HTTP_PROXY) for programs whose network does not lead the addresses of Services to the
-    /// proxy.
+    /// Let Envoys also listen on this address, as an explicit proxy (HTTP_PROXY), for programs whose traffic to Service addresses is not routed to
+    /// the proxy.
     #[arg(long, value_parser = socket, value_name = "ADDR")]
     explicit_proxy: Option<SocketAddr>,
     /// The domain of the cluster, for names of Services at the explicit proxy.

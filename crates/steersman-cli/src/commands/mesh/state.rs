@@ -84,8 +84,7 @@ fn proxy_table(state: &State) -> String {
     let row = |proxy: &ProxyState| {
         let count = |kind: &str| proxy.wanted.get(kind).copied().unwrap_or_default().to_string();
         let problem = proxy.rejections.first().map(|one| format!("refuses {}: {}", one.resource, one.error));
-        let waits =
-            (!proxy.pending.is_empty()).then(|| format!("{} pending, first {}", proxy.pending.len(), proxy.pending[0]));
+        let waits = proxy.pending.first().map(|first| format!("{} pending, first {first}", proxy.n_pending));
         vec![
             proxy.namespace.clone(),
             proxy.pod.clone(),
@@ -123,7 +122,7 @@ fn route_table(state: &State) -> String {
 /// Rows in columns; the last one takes what it needs.
 fn table(headers: &[&str], rows: Vec<Vec<String>>) -> String {
     let header: Vec<String> = headers.iter().map(|header| (*header).to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows.into_iter().map(printable)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..headers.len()).map(width).collect();
     let line = |row: &Vec<String>| {
@@ -134,9 +133,21 @@ fn table(headers: &[&str], rows: Vec<Vec<String>>) -> String {
     rows.iter().map(line).collect()
 }
 
+/// A row without the control characters by which the words of a proxy would command the terminal.
+fn printable(row: Vec<String>) -> Vec<String> {
+    let printable = |cell: String| cell.replace(|c: char| c.is_control(), "\u{fffd}");
+    row.into_iter().map(printable).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let rows = vec![vec!["a\u{1b}[2J\nb\u{9b}c".to_owned()]];
+        assert_eq!(table(&["P"], rows), "P\na\u{fffd}[2J\u{fffd}b\u{fffd}c\n");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

@@ -5,7 +5,7 @@ use steersman_xds::resources::route::{
     PathRewriteSpecifier, RedirectAction, RedirectResponseCode, SchemeRewriteSpecifier,
 };
 
-use crate::pilot::world::{PathChange, PathMatch, Redirect, quoted};
+use crate::pilot::world::{PathChange, PathMatch, Redirect, leading};
 
 /// A new path in the words of Envoy.
 pub(super) enum NewPath {
@@ -21,7 +21,7 @@ pub(super) fn new_path(change: &PathChange, matched: &PathMatch) -> NewPath {
         (PathChange::Full(path), _) => NewPath::Regex(regex(".*", path)),
         (PathChange::Prefix(new), PathMatch::Prefix(prefix)) => match new.trim_end_matches('/') {
             // Without this, `/` in place of `/a` would make `//b` of `/a/b`, and nothing of `/a`.
-            "" => NewPath::Regex(regex(&format!("^{}/*", quoted(prefix)), "/")),
+            "" => NewPath::Regex(regex(&leading(prefix), "/")),
             new => NewPath::Prefix(new.to_owned()),
         },
         // All paths match, so that the prefix is the first slash.

@@ -25,7 +25,9 @@ pub struct ProxyState {
     pub settled: bool,
     /// The number of resources that it should have, by type.
     pub wanted: BTreeMap<String, usize>,
-    /// The resources that it does not have yet, as `TYPE NAME`.
+    /// The number of resources that it does not have yet.
+    pub n_pending: usize,
+    /// The first hundred of these, as `TYPE NAME`.
     pub pending: Vec<String>,
     /// The resources that it refuses.
     pub rejections: Vec<RejectionState>,
@@ -94,8 +96,7 @@ const NAMES_MAX: usize = 100;
 impl State {
     /// The state as it is now.
     pub fn of(proxies: &Proxies) -> State {
-        let standings = proxies.standings();
-        let snapshot = proxies.snapshot();
+        let (snapshot, standings) = proxies.state();
         let mut state = State { controller: CONTROLLER.to_owned(), ready: snapshot.is_some(), ..State::default() };
         state.proxies = standings.iter().map(proxy).collect();
         let Some(snapshot) = snapshot else { return state };
@@ -150,6 +151,7 @@ fn proxy(standing: &Standing) -> ProxyState {
             }
         }
     }
+    let n_pending = pending.len();
     pending.truncate(NAMES_MAX);
     let rejections = report.map(|report| report.rejections.as_ref()).unwrap_or_default();
     let hurried = report.map(|report| report.hurried.as_ref()).unwrap_or_default();
@@ -163,6 +165,7 @@ fn proxy(standing: &Standing) -> ProxyState {
         }),
         settled: standing.is_settled(),
         wanted,
+        n_pending,
         pending,
         rejections: rejections
             .iter()

@@ -108,8 +108,9 @@ impl RouteStatuses {
 
     /// Writes what differs. Returns when to look again.
     async fn round(&self, memory: &mut Memory) -> Option<Duration> {
-        let snapshot = self.proxies.snapshot()?;
-        let tallies = Tallies::of(&self.proxies.standings());
+        let (snapshot, standings) = self.proxies.state();
+        let snapshot = snapshot?;
+        let tallies = Tallies::of(&standings);
         memory.written.retain(|_, (_, at)| at.elapsed() < COUNT_PERIOD);
         let http = self.of_kind(&self.caches.http_routes, &snapshot, &tallies, memory).await;
         let grpc = self.of_kind(&self.caches.grpc_routes, &snapshot, &tallies, memory).await;

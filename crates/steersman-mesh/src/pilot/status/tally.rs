@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use steersman_xds::{Kind, View};
+use steersman::ObjectKey;
+use steersman_xds::{Kind, Rejection, View};
 
 use crate::pilot::proxies::Standing;
 use crate::pilot::resources::EXPLICIT;
@@ -35,34 +36,45 @@ struct Group {
     wanted: Arc<View>,
     settled: Option<Arc<View>>,
     n_proxies: usize,
-    /// Names and words of the resources that a proxy refuses; such a proxy is a group of its own.
+    /// Names and words of the resources that the proxies refuse.
     refused: Vec<(Arc<str>, Arc<str>)>,
+    /// The first of its Pods.
     pod: String,
 }
 
+/// A proxy's Pod, the views that it should have and has, and what it refuses.
+type Proxy<'s> = (&'s ObjectKey, &'s Arc<View>, Option<&'s Arc<View>>, &'s [Rejection]);
+
 impl Tallies {
     pub(crate) fn of(standings: &[Standing]) -> Tallies {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut known: HashMap<(*const View, Option<*const View>), usize> = HashMap::new();
-        for standing in standings {
+        Tallies::grouped(standings.iter().map(|standing| {
             let report = standing.report.as_ref();
-            let settled = report.and_then(|report| report.settled.clone());
             let rejections = report.map(|report| report.rejections.as_ref()).unwrap_or_default();
-            let key = (Arc::as_ptr(&standing.wanted), settled.as_ref().map(Arc::as_ptr));
-            if let Some(place) = known.get(&key).filter(|_| rejections.is_empty()) {
+            let settled = report.and_then(|report| report.settled.as_ref());
+            (&standing.pod.key, &standing.wanted, settled, rejections)
+        }))
+    }
+
+    /// Groups proxies by their views and by what they refuse in which words.
+    fn grouped<'s>(proxies: impl Iterator<Item = Proxy<'s>>) -> Tallies {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut known: HashMap<_, usize> = HashMap::new();
+        for (pod, wanted, settled, rejections) in proxies {
+            let refused: Vec<_> =
+                rejections.iter().map(|one| (one.resource.name(), one.resource.version(), &one.error)).collect();
+            let key = (Arc::as_ptr(wanted), settled.map(Arc::as_ptr), refused);
+            if let Some(place) = known.get(&key) {
                 groups[*place].n_proxies += 1;
                 continue;
             }
-            if rejections.is_empty() {
-                known.insert(key, groups.len());
-            }
+            known.insert(key, groups.len());
             let refused = rejections.iter().map(|one| (Arc::clone(one.resource.name()), Arc::clone(&one.error)));
             groups.push(Group {
-                wanted: Arc::clone(&standing.wanted),
-                settled,
+                wanted: Arc::clone(wanted),
+                settled: settled.cloned(),
                 n_proxies: 1,
                 refused: refused.collect(),
-                pod: standing.pod.key.to_string(),
+                pod: pod.to_string(),
             });
         }
         Tallies { groups }
@@ -96,7 +108,7 @@ impl Tallies {
                 names.iter().all(|name| settled.and_then(|view| version(view, name)) == version(&group.wanted, name));
             match refused {
                 Some((_, error)) => {
-                    let error = error.chars().take(ERROR_MAX).collect();
+                    let error = error.chars().take(ERROR_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
                     tally.refusal.get_or_insert_with(|| (group.pod.clone(), error));
                 }
                 None if is_settled => tally.n_in_force += group.n_proxies,
@@ -104,5 +116,34 @@ impl Tallies {
             }
         }
         tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use steersman_xds::resources::RouteConfiguration;
+    use steersman_xds::{Certainty, Resource};
+
+    use super::*;
+
+    #[test]
+    fn a_thousand_equal_rejections_make_one_group() {
+        let view = Arc::new(View::new());
+        let refused = |words: &str| {
+            let table = Resource::new(Kind::Route, "shop/web:80", &RouteConfiguration::default());
+            let (error, at) = (words.into(), SystemTime::UNIX_EPOCH);
+            vec![Rejection { resource: Arc::new(table), error, certainty: Certainty::Named, at }]
+        };
+        let mut proxies: Vec<(ObjectKey, Vec<Rejection>)> =
+            (0..1_000).map(|n| (ObjectKey::namespaced("shop", &format!("p{n}")), refused("bad"))).collect();
+        let groups = |proxies: &[(ObjectKey, Vec<Rejection>)]| {
+            Tallies::grouped(proxies.iter().map(|(pod, refused)| (pod, &view, Some(&view), refused.as_slice()))).groups
+        };
+        let one = groups(&proxies);
+        assert_eq!((one.len(), one[0].n_proxies, one[0].pod.as_str()), (1, 1_000, "shop/p0"));
+        proxies.push((ObjectKey::namespaced("shop", "other"), refused("other words")));
+        assert_eq!(groups(&proxies).len(), 2);
     }
 }

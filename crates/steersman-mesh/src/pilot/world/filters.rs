@@ -6,6 +6,7 @@ use crate::pilot::gateway_api::gateway_networking_k8s_io::v1::http_route::{
 };
 use crate::pilot::world::draft::{DraftFilters, DraftMirror, Reference};
 use crate::pilot::world::route::{HeaderChanges, PathChange, Redirect, Rewrite};
+use crate::pilot::world::values::header_value;
 use crate::pilot::world::verdict::{INCOMPATIBLE_FILTERS, Problem};
 
 const MILLION: u64 = 1_000_000;
@@ -27,16 +28,18 @@ pub(crate) fn filters(list: &[Filter]) -> Result<DraftFilters, Problem> {
         match &filter.type_ {
             Type::RequestHeaderModifier => {
                 let changes = required(filter.request_header_modifier.as_ref(), "requestHeaderModifier")?;
-                filters.request = headers(&changes.set, &changes.add, &changes.remove);
-                // Envoy refuses a route that changes it: the filter URLRewrite does.
-                if filters.request.names().any(|name| name.eq_ignore_ascii_case("host")) {
+                filters.request = headers(&changes.set, &changes.add, &changes.remove)?;
+                if filters.request.has_host() {
                     let message = "requestHeaderModifier cannot change the header Host: use urlRewrite.hostname";
                     return Err(Problem::unsupported(message));
                 }
             }
             Type::ResponseHeaderModifier => {
                 let changes = required(filter.response_header_modifier.as_ref(), "responseHeaderModifier")?;
-                filters.response = headers(&changes.set, &changes.add, &changes.remove);
+                filters.response = headers(&changes.set, &changes.add, &changes.remove)?;
+                if filters.response.has_host() {
+                    return Err(Problem::unsupported("responseHeaderModifier cannot change the header Host"));
+                }
             }
             Type::RequestMirror => {
                 filters.mirrors.push(mirror(required(filter.request_mirror.as_ref(), "requestMirror")?)?);
@@ -81,12 +84,17 @@ fn required<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, Problem> 
     value.ok_or_else(|| Problem::unsupported(format!("a filter has no {field} although its type says so")))
 }
 
-fn headers(set: &Option<Vec<Set>>, add: &Option<Vec<Add>>, remove: &Option<Vec<String>>) -> HeaderChanges {
-    HeaderChanges {
-        set: set.iter().flatten().map(|header| (header.name.clone(), header.value.clone())).collect(),
-        add: add.iter().flatten().map(|header| (header.name.clone(), header.value.clone())).collect(),
+fn headers(
+    set: &Option<Vec<Set>>,
+    add: &Option<Vec<Add>>,
+    remove: &Option<Vec<String>>,
+) -> Result<HeaderChanges, Problem> {
+    let pair = |name: &String, value: &String| Ok((name.clone(), header_value(&format!("the header {name}"), value)?));
+    Ok(HeaderChanges {
+        set: set.iter().flatten().map(|header| pair(&header.name, &header.value)).collect::<Result<_, _>>()?,
+        add: add.iter().flatten().map(|header| pair(&header.name, &header.value)).collect::<Result<_, _>>()?,
         remove: remove.iter().flatten().cloned().collect(),
-    }
+    })
 }
 
 fn mirror(filter: &RequestMirror) -> Result<DraftMirror, Problem> {
@@ -132,20 +140,28 @@ fn redirect(filter: &RequestRedirect) -> Result<Redirect, Problem> {
     let port = filter.port.map(u16::try_from).transpose();
     let port = port.map_err(|_| Problem::unsupported("the port of a redirect is not between 1 and 65535"))?;
     let path = filter.path.as_ref().map(path_change).transpose()?;
-    Ok(Redirect { scheme, hostname: filter.hostname.clone(), path, port, status })
+    let hostname = hostname(filter.hostname.as_ref())?;
+    Ok(Redirect { scheme, hostname, path, port, status })
 }
 
 fn rewrite(filter: &UrlRewrite) -> Result<Rewrite, Problem> {
-    Ok(Rewrite { hostname: filter.hostname.clone(), path: filter.path.as_ref().map(path_change).transpose()? })
+    let path = filter.path.as_ref().map(path_change).transpose()?;
+    Ok(Rewrite { hostname: hostname(filter.hostname.as_ref())?, path })
+}
+
+fn hostname(hostname: Option<&String>) -> Result<Option<String>, Problem> {
+    hostname.map(|hostname| header_value("hostname", hostname)).transpose()
 }
 
 fn path_change(path: &RequestRedirectPath) -> Result<PathChange, Problem> {
     match &path.type_ {
         RequestRedirectPathType::ReplaceFullPath => {
-            Ok(PathChange::Full(required(path.replace_full_path.as_ref(), "replaceFullPath")?.clone()))
+            let value = required(path.replace_full_path.as_ref(), "replaceFullPath")?;
+            header_value("replaceFullPath", value).map(PathChange::Full)
         }
         RequestRedirectPathType::ReplacePrefixMatch => {
-            Ok(PathChange::Prefix(required(path.replace_prefix_match.as_ref(), "replacePrefixMatch")?.clone()))
+            let value = required(path.replace_prefix_match.as_ref(), "replacePrefixMatch")?;
+            header_value("replacePrefixMatch", value).map(PathChange::Prefix)
         }
         RequestRedirectPathType::Other(other) => {
             Err(Problem::unsupported(format!("a change of the path of the type {other} is not supported")))
@@ -154,6 +170,11 @@ fn path_change(path: &RequestRedirectPath) -> Result<PathChange, Problem> {
 }
 
 impl HeaderChanges {
+    /// Whether `Host` is among them: Envoy refuses a table with a route that changes it.
+    fn has_host(&self) -> bool {
+        self.names().any(|name| name.eq_ignore_ascii_case("host"))
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         let changed = self.set.iter().chain(&self.add).map(|(name, _)| name.as_str());
         changed.chain(self.remove.iter().map(String::as_str))

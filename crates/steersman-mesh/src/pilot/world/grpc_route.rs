@@ -86,11 +86,12 @@ fn path(method: &Method) -> Result<(PathMatch, (usize, usize)), Problem> {
         (_, None, None) => PathMatch::Any,
         (Comparison::Exact, Some(service), Some(name)) => PathMatch::Exact(format!("/{service}/{name}")),
         (Comparison::Exact, Some(service), None) => PathMatch::Prefix(format!("/{service}")),
-        (Comparison::Exact, None, Some(name)) => PathMatch::Regex(format!("/[^/]+/{}", quoted(name))),
+        (Comparison::Exact, None, Some(name)) => PathMatch::Regex(regex(&format!("/[^/]+/{}", quoted(name)))?),
         (Comparison::Regex, service, name) => {
             let part =
                 |part: Option<&str>| part.map_or(Ok("[^/]+".to_owned()), |part| Ok(format!("(?:{})", regex(part)?)));
-            PathMatch::Regex(format!("/{}/{}", part(service)?, part(name)?))
+            // Each part may be within the bounds of an expression, and both together beyond them.
+            PathMatch::Regex(regex(&format!("/{}/{}", part(service)?, part(name)?))?)
         }
     };
     Ok((path, lengths))

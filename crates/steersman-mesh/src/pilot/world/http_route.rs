@@ -9,7 +9,7 @@ use crate::pilot::world::duration;
 use crate::pilot::world::filters::filters;
 use crate::pilot::world::names::{RouteKind, RouteName};
 use crate::pilot::world::route::{Match, PathChange, PathMatch, Retry};
-use crate::pilot::world::values::{Comparison, first_of_each, regex, text_match};
+use crate::pilot::world::values::{Comparison, first_of_each, leading, regex, text_match};
 use crate::pilot::world::verdict::{INCOMPATIBLE_FILTERS, Problem};
 use std::time::Duration;
 
@@ -46,23 +46,38 @@ fn rule(rule: &Rule) -> DraftRule {
         Some(matches) => matches.iter().map(|matching| http_match(matching).map(ranked)).collect(),
     };
     let mut effect = effect(rule);
-    let needs_prefix = effect.as_ref().is_ok_and(|effect| replaces_prefix(&effect.filters));
-    let only_prefixes = matches.as_ref().is_ok_and(|matches: &Vec<(Match, Rank)>| {
-        matches.iter().all(|(matching, _)| matches!(matching.path, PathMatch::Any | PathMatch::Prefix(_)))
-    });
-    if needs_prefix && !only_prefixes {
-        let message = "replacePrefixMatch needs matches of the type PathPrefix".to_owned();
-        effect = Err(Problem { reason: INCOMPATIBLE_FILTERS, message });
+    if let (Ok(known), Ok(matches)) = (&effect, &matches)
+        && let Err(problem) = prefixes_replaced(&known.filters, matches)
+    {
+        effect = Err(problem);
     }
     DraftRule { name: rule.name.clone(), matches, effect }
 }
 
-fn replaces_prefix(filters: &DraftFilters) -> bool {
+/// Checks that prefixes can be replaced: there must be some, and Envoy takes away one with all of its slashes by an expression.
+fn prefixes_replaced(filters: &DraftFilters, matches: &[(Match, Rank)]) -> Result<(), Problem> {
     let paths = [
         filters.rewrite.as_ref().and_then(|rewrite| rewrite.path.as_ref()),
         filters.redirect.as_ref().and_then(|redirect| redirect.path.as_ref()),
     ];
-    paths.into_iter().flatten().any(|path| matches!(path, PathChange::Prefix(_)))
+    let replacements = paths.into_iter().flatten().filter_map(|path| match path {
+        PathChange::Prefix(new) => Some(new),
+        PathChange::Full(_) => None,
+    });
+    for new in replacements {
+        for (matching, _) in matches {
+            match &matching.path {
+                PathMatch::Any => {}
+                PathMatch::Prefix(prefix) if new.trim_end_matches('/').is_empty() => drop(regex(&leading(prefix))?),
+                PathMatch::Prefix(_) => {}
+                PathMatch::Exact(_) | PathMatch::Regex(_) => {
+                    let message = "replacePrefixMatch needs matches of the type PathPrefix".to_owned();
+                    return Err(Problem { reason: INCOMPATIBLE_FILTERS, message });
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn effect(rule: &Rule) -> Result<Effect, Problem> {

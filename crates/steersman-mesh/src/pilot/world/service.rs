@@ -8,12 +8,12 @@ use crate::pilot::world::names::ServiceName;
 
 /// The protocol that a Service declares for one of its ports.
 ///
-/// `appProtocol` decides; without it the name of the port, up to its first `-`.
+/// `appProtocol` decides; without it the name of the port, up to its first `-` unless it begins with `grpc-web`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Protocol {
-    /// HTTP/1.1: `http`, `kubernetes.io/ws`.
+    /// HTTP/1.1: `http`, `grpc-web`, `kubernetes.io/ws`.
     Http1,
-    /// HTTP/2 without TLS: `http2`, `h2c`, `grpc`, `grpc-web`, `kubernetes.io/h2c`.
+    /// HTTP/2 without TLS: `http2`, `h2c`, `grpc`, `kubernetes.io/h2c`.
     Http2,
     /// Bytes that nobody looks into: `tcp` and every protocol that is not named here.
     Tcp,
@@ -71,14 +71,20 @@ impl Protocol {
         if let Some(app_protocol) = app_protocol {
             return Protocol::named(&app_protocol.to_ascii_lowercase()).unwrap_or(Protocol::Tcp);
         }
-        let prefix = name.and_then(|name| name.split('-').next()).unwrap_or_default();
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        // The one protocol with a `-` in its name, which servers of HTTP/1.1 speak.
+        let prefix = match name.strip_prefix("grpc-web") {
+            Some("") => "grpc-web",
+            Some(rest) if rest.starts_with('-') => "grpc-web",
+            _ => name.split('-').next().unwrap_or_default(),
+        };
         // A port may be called anything: only a known protocol says something.
-        Protocol::named(&prefix.to_ascii_lowercase()).unwrap_or(Protocol::Undeclared)
+        Protocol::named(prefix).unwrap_or(Protocol::Undeclared)
     }
 
     fn named(word: &str) -> Option<Protocol> {
         match word {
-            "http" | "kubernetes.io/ws" => Some(Protocol::Http1),
+            "grpc-web" | "http" | "kubernetes.io/ws" => Some(Protocol::Http1),
             "grpc" | "h2c" | "http2" | "kubernetes.io/h2c" => Some(Protocol::Http2),
             "tcp" | "mongo" | "mysql" | "redis" => Some(Protocol::Tcp),
             "https" | "kubernetes.io/wss" | "tls" => Some(Protocol::Tls),
@@ -162,6 +168,9 @@ mod tests {
         check(None, Some("http-metrics"), Protocol::Http1);
         check(None, Some("http2-api"), Protocol::Http2);
         check(None, Some("grpc"), Protocol::Http2);
+        check(None, Some("grpc-web"), Protocol::Http1);
+        check(None, Some("grpc-web-2"), Protocol::Http1);
+        check(None, Some("grpc-webhook"), Protocol::Http2);
         check(None, Some("tcp-db"), Protocol::Tcp);
         check(None, Some("https"), Protocol::Tls);
         check(None, Some("httpd"), Protocol::Undeclared);
@@ -172,6 +181,7 @@ mod tests {
     #[test]
     fn app_protocol_wins_over_the_name() {
         check(Some("kubernetes.io/h2c"), Some("http"), Protocol::Http2);
+        check(Some("grpc-web"), Some("grpc"), Protocol::Http1);
         check(Some("HTTP"), Some("tcp"), Protocol::Http1);
         check(Some("example.com/custom"), Some("http"), Protocol::Tcp);
     }

@@ -149,3 +149,44 @@ fn an_http_route_beside_a_grpc_route_conflicts() {
         "#]],
     );
 }
+
+#[test]
+fn a_value_for_which_envoy_refuses_a_table_drops_its_rule() {
+    let filter = |filter: &str| format!("[{{filters: [{filter}], backendRefs: [{{name: web, port: 80}}]}}]");
+    let long = "a".repeat(100);
+    let cases = [
+        (filter("{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [HOST]}}"), "responseHeaderModifier"),
+        (
+            filter(r#"{type: ResponseHeaderModifier, responseHeaderModifier: {add: [{name: a, value: "b\nc"}]}}"#),
+            "header a has",
+        ),
+        (filter(r#"{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: "\0"}]}}"#), "NUL"),
+        (
+            filter(r#"{type: URLRewrite, urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: "/a\n"}}}"#),
+            "replaceFullPath has",
+        ),
+        (
+            filter(
+                r#"{type: RequestRedirect, requestRedirect: {path: {type: ReplacePrefixMatch, replacePrefixMatch: "/a\r"}}}"#,
+            ),
+            "replacePrefixMatch has",
+        ),
+        (filter(r#"{type: RequestRedirect, requestRedirect: {hostname: "a\n"}}"#), "hostname has"),
+        (
+            format!(
+                "[{{matches: [{{path: {{value: /{long}}}}}], filters: [{{type: URLRewrite, urlRewrite: {{path: {{type: ReplacePrefixMatch, replacePrefixMatch: /}}}}}}], backendRefs: [{{name: web, port: 80}}]}}]"
+            ),
+            "instructions",
+        ),
+        (
+            "[{matches: [{path: {type: RegularExpression, value: '/[a-z]{1,60}/[a-z]{1,60}'}}]}]".to_owned(),
+            "instructions",
+        ),
+    ];
+    for (rules, words) in cases {
+        let world = World::of(&objects(&(web() + &http_route("shop", "r", "name: web", &rules))));
+        let accepted = &world.verdicts.values().next().unwrap().parents[0].accepted;
+        assert_eq!((accepted.holds, accepted.reason), (Holds::No, "UnsupportedValue"), "{rules}");
+        assert!(accepted.message.contains(words), "{}", accepted.message);
+    }
+}
