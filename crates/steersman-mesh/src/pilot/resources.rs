@@ -47,7 +47,7 @@ pub struct Resources {
 /// The treatment of a listener's connections.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Filters {
-    /// Requests are looked into.
+    /// Requests are parsed as HTTP.
     Http,
     /// Bytes are passed on.
     Tcp,

@@ -5,7 +5,7 @@ pub mod state;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,6 +250,12 @@ pub async fn serve_state(
 }
 
 fn answer(request: &Request<Incoming>, proxies: &Proxies) -> Response<Full<Bytes>> {
+    if !is_for_loopback(request.headers()) {
+        let words = "the Host of a request to this address must be localhost or an address of loopback\n";
+        let mut response = Response::new(Full::new(Bytes::from(words)));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        return response;
+    }
     let is_known = request.method() == Method::GET && request.uri().path() == STATE_PATH;
     let (status, type_, body) = match is_known.then(|| serde_json::to_vec(&State::of(proxies))) {
         Some(Ok(body)) => (StatusCode::OK, "application/json", Bytes::from(body)),
@@ -260,4 +266,34 @@ fn answer(request: &Request<Incoming>, proxies: &Proxies) -> Response<Full<Bytes
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(type_));
     response
+}
+
+/// Whether a request was sent to a name of loopback. A page in a browser can reach loopback too, by a name of its own that it lets resolve
+/// to 127.0.0.1.
+fn is_for_loopback(headers: &header::HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let Some(authority) = host.and_then(|host| host.parse::<http::uri::Authority>().ok()) else { return false };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_loopback_are_answered() {
+        let with = |host: &str| {
+            let mut headers = header::HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            is_for_loopback(&headers)
+        };
+        for host in ["127.0.0.1:15014", "127.0.0.1", "localhost:15014", "LOCALHOST", "[::1]:15014"] {
+            assert!(with(host), "{host}");
+        }
+        for host in ["evil.example:15014", "127.0.0.1.evil.example", "10.0.0.1:15014", "", "localhost.evil.example"] {
+            assert!(!with(host), "{host}");
+        }
+        assert!(!is_for_loopback(&header::HeaderMap::new()));
+    }
 }

@@ -56,7 +56,7 @@ pub(crate) struct PilotOptions {
     /// Take a connection from the address of a Pod for one of that Pod. Only where no Pod can use the address of another.
     #[arg(long)]
     trust_pod_addresses: bool,
-    /// Believe the node id of an Envoy, `sidecar~ADDRESS~POD.NAMESPACE`. Only at a socket at which all may see everything.
+    /// Believe the node id of an Envoy, `sidecar~ADDRESS~POD.NAMESPACE`. Only on loopback and at a Unix socket, where all may see everything.
     #[arg(long)]
     trust_node_ids: bool,
     /// Let Envoys also listen on this address, as an explicit proxy (HTTP_PROXY), for programs whose traffic to Service addresses is not routed to
@@ -87,6 +87,13 @@ pub(crate) struct PilotOptions {
 /// Runs until a signal arrives. A second signal ends the process at once.
 pub(super) async fn run(options: PilotOptions) -> Result<(), Failure> {
     let tls = tls(&options)?;
+    if let Address::Tcp(address) = &options.listen
+        && options.trust_node_ids
+        && !address.ip().is_loopback()
+    {
+        let want = "--listen with an address of loopback or unix:PATH, or no --trust-node-ids";
+        return Err(Failure::Refused(format!("whoever reaches {address} could say to be any Pod: want {want}")));
+    }
     if let Address::Tcp(address) = &options.listen
         && tls.is_none()
         && !address.ip().is_loopback()

@@ -68,6 +68,10 @@ fn tokens_do_not_travel_without_tls() {
     let refused = plane::run(home.path(), ["mesh", "pilot", "--listen", "0.0.0.0:0"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(refused.stderr.contains("tokens of Envoys would travel to 0.0.0.0:0 without TLS"), "{refused:#?}");
+    let trusting = ["mesh", "pilot", "--listen", "0.0.0.0:0", "--allow-plaintext", "--trust-node-ids"];
+    let refused = plane::run(home.path(), trusting);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(refused.stderr.contains("whoever reaches 0.0.0.0:0 could say to be any Pod"), "{refused:#?}");
     let refused = plane::run(home.path(), ["mesh", "routes", "--pilot", "127.0.0.1:1"]);
     assert!(refused.stderr.contains("the pilot at 127.0.0.1:1 cannot be asked"), "{refused:#?}");
 }

@@ -34,7 +34,7 @@ pub(crate) fn draft(route: &HTTPRoute) -> Option<Draft> {
     })
 }
 
-/// Requests to a Service are told by its address, so that the names in a route have no effect. The Gateway API wants it so.
+/// A request is assigned to a Service by its destination address, so the names in a route have no effect, as the Gateway API says.
 pub(crate) fn hostname_remark(hostnames: Option<&[String]>) -> Option<String> {
     let is_present = hostnames.is_some_and(|hostnames| !hostnames.is_empty());
     is_present.then(|| "hostnames have no effect on requests to a Service: match the header Host".to_owned())
