@@ -23,7 +23,7 @@ const FRAME: usize = 5;
 /// The characters of a range that is folded, and the instructions for the letters of ASCII that two others fold to.
 const FOLDED_MAX: usize = 256;
 const OTHER_CASES: usize = 16;
-/// Those that match any character beyond ASCII.
+/// The instructions that match any character beyond ASCII.
 const BEYOND_ASCII: usize = 9;
 
 /// Checks that Envoy can use an expression.
