@@ -1,7 +1,8 @@
 //! Regular expressions as RE2 reads them, which Envoy matches with: what it lacks, and how large its program becomes.
 //!
-//! Envoy refuses a whole table of routes for one expression that is none for RE2, or whose program is too large. The count here is
-//! never below that of RE2, so that no expression which passes costs others their routes.
+//! Envoy refuses a whole table of routes for one expression that RE2 cannot read, or whose program is too large. The count here is
+//! generous, and the documented bootstraps let a proxy take ten times as many instructions, so that no expression which passes costs others
+//! their routes.
 
 use regex_syntax::ast::{
     AssertionKind, Ast, ClassAsciiKind, ClassPerl, ClassPerlKind, ClassSet, ClassSetItem, Flag, Flags, FlagsItemKind,
