@@ -7,5 +7,6 @@ pub(crate) mod forward;
 pub(crate) mod mesh;
 pub(crate) mod network;
 pub(crate) mod node;
+mod standalone;
 pub(crate) mod store;
 pub(crate) mod up;

@@ -2,12 +2,10 @@
 
 use crate::Failure;
 use crate::args::NetworkOptions;
+use crate::commands::standalone::{election, until_signal};
 use crate::plane::cloud::Choice;
 use crate::process::signals::Signals;
 use std::io::Write as _;
-use std::pin::pin;
-use std::time::Duration;
-use steersman::election::ElectionOptions;
 use steersman::metrics::Metrics;
 use steersman::{ClientOptions, Manager};
 use tokio_util::sync::CancellationToken;
@@ -31,7 +29,7 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);
     let lease_namespace = options.leader_elect.then(|| options.leader_elect_namespace.unwrap_or(namespace));
     if let Some(namespace) = &lease_namespace {
-        manager = manager.elect_with(election(namespace, options.leader_elect_lease_duration));
+        manager = manager.elect_with(election(steersman_network::NAME, namespace, options.leader_elect_lease_duration));
     }
     if let Some(address) = options.metrics_address {
         manager = manager.serve(address).map_err(|error| {
@@ -39,7 +37,7 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         })?;
     }
     let cloud = choice.open(None)?;
-    let mut signals = Signals::new()?;
+    let signals = Signals::new()?;
     if let Some(address) = manager.address() {
         // The port may be a random one. A closed standard output is no reason to end.
         let _ = writeln!(std::io::stdout(), "metrics and health: http://{address}");
@@ -52,24 +50,6 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         lease_namespace,
     };
     let stop = CancellationToken::new();
-    let mut running = pin!(steersman_network::run_with(manager, cloud, work, stop.clone().cancelled_owned()));
-    let ended = tokio::select! {
-        ended = &mut running => ended,
-        signal = signals.next() => {
-            tracing::info!(signal, "stopping");
-            stop.cancel();
-            tokio::select! {
-                ended = running => ended,
-                signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
-            }
-        }
-    };
-    ended.map_err(anyhow::Error::from)?;
-    Ok(())
-}
-
-/// The election of replicas, with the proportions of Kubernetes' own controllers: a leader renews at two thirds of the
-/// lease at the latest, and all replicas try eight times in it.
-fn election(namespace: &str, lease: Duration) -> ElectionOptions {
-    ElectionOptions::new(steersman_network::NAME, namespace).lease(lease).renew_deadline(lease * 2 / 3).retry(lease / 8)
+    let running = steersman_network::run_with(manager, cloud, work, stop.clone().cancelled_owned());
+    until_signal(signals, stop, running).await
 }

@@ -39,7 +39,7 @@ where
     /// The next request, as it came. `None` when the peer has ended its side, or the connection is gone.
     ///
     /// # Cancel safety
-    /// What was read is kept in the buffer.
+    /// The buffer keeps the bytes that were read, so a read that is cancelled loses none.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = take_message(&mut self.buffer, self.bytes_max)? {

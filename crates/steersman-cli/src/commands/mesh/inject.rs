@@ -2,15 +2,14 @@
 
 use crate::Failure;
 use crate::args::duration;
+use crate::commands::standalone::{election, until_signal};
 use crate::process::signals::Signals;
 use clap::{ArgGroup, Args as ClapArgs, ValueEnum};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::time::Duration;
-use steersman::election::ElectionOptions;
 use steersman::metrics::Metrics;
 use steersman::{ClientOptions, Manager, ObjectKey};
 use steersman_mesh::inject::decision::Labels;
@@ -116,7 +115,7 @@ pub(super) async fn run(options: InjectOptions) -> Result<(), Failure> {
     let lease = options.leader_elect_namespace.clone().unwrap_or_else(|| namespace.clone());
     let lease_namespace = options.leader_elect.then_some(lease);
     if let Some(namespace) = &lease_namespace {
-        manager = manager.elect_with(election(namespace, options.leader_elect_lease_duration));
+        manager = manager.elect_with(election(inject::NAME, namespace, options.leader_elect_lease_duration));
     }
     let refused = |flag: &str, error: &(dyn std::error::Error + 'static)| {
         Failure::Refused(format!("{}; choose another with {flag}", crate::chain(error)))
@@ -127,7 +126,7 @@ pub(super) async fn run(options: InjectOptions) -> Result<(), Failure> {
     let metrics_address = manager.address();
     let work = work(options, &namespace, lease_namespace);
     let prepared = inject::prepare(manager, work).map_err(|error| refused("--webhook", &error))?;
-    let mut signals = Signals::new()?;
+    let signals = Signals::new()?;
     // Ports may be random ones. A closed standard output is no reason to end.
     if let Some(address) = metrics_address {
         let _ = writeln!(std::io::stdout(), "metrics and health: http://{address}");
@@ -137,20 +136,8 @@ pub(super) async fn run(options: InjectOptions) -> Result<(), Failure> {
     }
     tracing::info!("the injector is running");
     let stop = CancellationToken::new();
-    let mut running = pin!(prepared.run(stop.clone().cancelled_owned()));
-    let ended = tokio::select! {
-        ended = &mut running => ended,
-        signal = signals.next() => {
-            tracing::info!(signal, "stopping");
-            stop.cancel();
-            tokio::select! {
-                ended = running => ended,
-                signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
-            }
-        }
-    };
-    ended.map_err(anyhow::Error::from)?;
-    Ok(())
+    let running = prepared.run(stop.clone().cancelled_owned());
+    until_signal(signals, stop, running).await
 }
 
 /// The options of the injector, with names in the client's namespace where none is given.
@@ -177,11 +164,6 @@ fn work(options: InjectOptions, namespace: &str, lease_namespace: Option<String>
         webhook: options.webhook.map(|address| WebhookOptions { address, certificate, linger }),
         lease_namespace,
     }
-}
-
-/// The election of replicas, with the proportions of Kubernetes' own controllers.
-fn election(namespace: &str, lease: Duration) -> ElectionOptions {
-    ElectionOptions::new(inject::NAME, namespace).lease(lease).renew_deadline(lease * 2 / 3).retry(lease / 8)
 }
 
 impl Name {

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::args::duration;
 use crate::commands::mesh::address::{listen, loopback, socket};
+use crate::commands::standalone::{election, until_signal};
 use crate::process::signals::Signals;
 use clap::Args as ClapArgs;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,10 +13,8 @@ use rustls::{RootCertStore, ServerConfig};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::election::ElectionOptions;
 use steersman::metrics::Metrics;
 use steersman::{ClientOptions, Manager};
 use steersman_mesh::pilot::serve::{Address, Listening, STATE_PATH, serve, serve_state};
@@ -113,7 +112,7 @@ pub(super) async fn run(options: PilotOptions) -> Result<(), Failure> {
     let mut manager = Manager::new(client).name(pilot::NAME).with_metrics(metrics);
     if options.leader_elect {
         let namespace = options.leader_elect_namespace.clone().unwrap_or(namespace);
-        manager = manager.elect_with(election(&namespace, options.leader_elect_lease_duration));
+        manager = manager.elect_with(election(pilot::NAME, &namespace, options.leader_elect_lease_duration));
     }
     let refused = |flag: &str, error: &(dyn std::error::Error + 'static)| {
         Failure::Refused(format!("{}; choose another with {flag}", crate::chain(error)))
@@ -126,7 +125,7 @@ pub(super) async fn run(options: PilotOptions) -> Result<(), Failure> {
         let what = format!("cannot listen on {}: {error}", options.debug_address);
         Failure::Refused(format!("{what}; choose another with --debug-address"))
     })?;
-    let mut signals = Signals::new()?;
+    let signals = Signals::new()?;
     announce(&options.listen, &listening, &state, manager.address());
 
     let work = Options {
@@ -147,20 +146,8 @@ pub(super) async fn run(options: PilotOptions) -> Result<(), Failure> {
         .run_always("state", move |stop| serve_state(state, proxies, stop));
     tracing::info!("the pilot is running");
     let stop = CancellationToken::new();
-    let mut running = pin!(manager.run(stop.clone().cancelled_owned()));
-    let ended = tokio::select! {
-        ended = &mut running => ended,
-        signal = signals.next() => {
-            tracing::info!(signal, "stopping");
-            stop.cancel();
-            tokio::select! {
-                ended = running => ended,
-                signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
-            }
-        }
-    };
-    ended.map_err(anyhow::Error::from)?;
-    Ok(())
+    let running = manager.run(stop.clone().cancelled_owned());
+    until_signal(signals, stop, running).await
 }
 
 /// Says where the sockets are: ports may be random ones. A closed standard output is no reason to end.
@@ -177,11 +164,6 @@ fn announce(wanted: &Address, listening: &Listening, state: &TcpListener, metric
     if let Some(address) = metrics {
         let _ = writeln!(out, "metrics and health: http://{address}");
     }
-}
-
-/// The election of replicas, with the proportions of Kubernetes' own controllers.
-fn election(namespace: &str, lease: Duration) -> ElectionOptions {
-    ElectionOptions::new(pilot::NAME, namespace).lease(lease).renew_deadline(lease * 2 / 3).retry(lease / 8)
 }
 
 fn tls(options: &PilotOptions) -> Result<Option<TlsAcceptor>, Failure> {
