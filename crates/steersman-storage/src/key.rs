@@ -21,7 +21,10 @@ pub struct KeyError {
 }
 
 /// The stored key of an object.
-pub(crate) fn encode(resource: &GroupResource, key: &ObjectKey) -> Result<Bytes, KeyError> {
+///
+/// # Errors
+/// When a part of it is empty or has a slash.
+pub fn encode(resource: &GroupResource, key: &ObjectKey) -> Result<Bytes, KeyError> {
     let (group, resource) = (resource.group.as_str(), resource.resource.as_str());
     segment("group", group)?;
     segment("resource", non_empty("resource", resource)?)?;

@@ -33,7 +33,7 @@ pub use crate::cache::resource::{At, List, Newest, Page, Scope, Visibility};
 pub use crate::cache::ring::Limits;
 pub use crate::cache::watcher::{WatchError, Watcher};
 pub use crate::disk::Disk;
-pub use crate::key::KeyError;
+pub use crate::key::{KeyError, encode as encode_key};
 pub use crate::memory::Memory;
 pub use crate::store::check::{Check, Unreadable, check, locate};
 pub use crate::store::{

@@ -42,6 +42,24 @@ impl Memory {
         Memory { state: Mutex::default(), tail: Arc::new(Tail::new(Revision::ZERO)) }
     }
 
+    /// A store with these entries at a revision, and without history before it. Of several entries of one key the last one counts.
+    ///
+    /// # Panics
+    /// When an entry is of a later revision.
+    pub fn filled(entries: impl IntoIterator<Item = Entry>, at: Revision) -> Memory {
+        let mut state = State { compacted: at, revision: at, ..State::default() };
+        for Entry { key, revision, value } in entries {
+            assert!(revision <= at, "the entry {key:?} is of revision {revision}, which is after {at}");
+            state.versions.insert(key, VecDeque::from([(revision, Some(value))]));
+        }
+        let weights = state.versions.iter().map(|(key, versions)| {
+            let values = versions.iter().flat_map(|(_, value)| value);
+            (key.len() + values.map(Bytes::len).sum::<usize>()) as u64
+        });
+        state.live = weights.sum();
+        Memory { state: Mutex::new(state), tail: Arc::new(Tail::new(at)) }
+    }
+
     fn run(&self, txn: Txn) -> Result<Outcome, Error> {
         txn.validate(&Limits::MAX)?;
         let mut state = self.state.lock();
@@ -214,5 +232,31 @@ impl Kv for Memory {
         self.state.lock().closed = true;
         self.tail.close();
         Box::pin(ready(Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::{Compare, Expect};
+
+    fn entry(key: &'static str, revision: u64, value: &'static str) -> Entry {
+        Entry { key: key.into(), revision: Revision(revision), value: value.into() }
+    }
+
+    #[tokio::test]
+    async fn a_filled_store_has_its_entries_at_their_revisions_and_goes_on_behind_the_last() {
+        let given = [entry("b", 7, "old"), entry("a", 3, "1"), entry("b", 9, "2")];
+        let memory = Memory::filled(given, Revision(12));
+        let read = memory.read().await.unwrap();
+        assert_eq!((read.entries, read.revision), (vec![entry("a", 3, "1"), entry("b", 9, "2")], Revision(12)));
+        assert_eq!(memory.volume().unwrap().live, 4);
+        let before = memory.range(Range { at: Some(Revision(11)), ..Range::default() }).await;
+        assert!(matches!(before, Err(Error::Compacted { oldest: Revision(12), .. })));
+        let put = Op::Put { key: "c".into(), value: "3".into() };
+        let expect = Compare { key: "a".into(), expect: Expect::At(Revision(3)) };
+        let written = memory.txn(Txn { compares: vec![expect], ops: vec![put] }).await.unwrap();
+        assert_eq!(written, Outcome::Committed { revision: Revision(13) });
+        assert_eq!(memory.watch(Revision(12)).next().await.unwrap().events.len(), 1);
     }
 }
