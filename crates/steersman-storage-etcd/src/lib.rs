@@ -44,4 +44,5 @@ pub use crate::options::{Certificates, Expiry, Keys, Login, Options, REGISTRY_PR
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use crate::snapshot::fuzz_snapshot;
+pub use crate::snapshot::state::{Objects as StateObjects, State};
 pub use crate::snapshot::{BoltError, Snapshot, SnapshotEntries, SnapshotError};

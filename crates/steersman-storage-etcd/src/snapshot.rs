@@ -6,6 +6,7 @@
 //! The keys of either layout are read (`layout`). The values are as they are in etcd.
 
 mod bolt;
+pub(crate) mod state;
 
 pub use crate::snapshot::bolt::BoltError;
 
@@ -128,6 +129,18 @@ pub enum SnapshotError {
         prefix: String,
         /// One of the keys.
         key: String,
+    },
+    /// It does not have the state of a revision.
+    #[error("{path:?} has the states from revision {oldest} to {newest}, and none of {requested}: name one of those")]
+    Revision {
+        /// The file.
+        path: PathBuf,
+        /// The revision.
+        requested: Revision,
+        /// The oldest state.
+        oldest: Revision,
+        /// The newest state.
+        newest: Revision,
     },
     /// There is no checksum at its end.
     #[error(

@@ -7,8 +7,8 @@ use http::uri::PathAndQuery;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Revision};
-use steersman_storage::kv::{Entry, Kv, Op, Txn};
-use steersman_storage_etcd::{Etcd, Keys, Restore, Snapshot, SnapshotError};
+use steersman_storage::kv::{Entry, Kv, Op, Range, Txn};
+use steersman_storage_etcd::{Etcd, Keys, Restore, Snapshot, SnapshotError, State};
 use steersman_storage_kubernetes::RegistryKeys;
 use tonic::Request;
 use tonic::client::Grpc;
@@ -83,6 +83,47 @@ async fn a_snapshot_has_the_objects_that_etcd_has() {
     assert_eq!((snapshot.n_entries(), snapshot.revision()), (want.entries.len(), want.revision));
     assert_eq!(read(&Snapshot::open(&path, "/other", &Keys::Steersman).unwrap()).len(), 1);
     other.close().await.unwrap();
+    kv.close().await.unwrap();
+}
+
+/// The objects at a revision, in key order.
+fn state_at(path: &Path, at: Option<Revision>) -> (Vec<Entry>, State) {
+    let mut state = State::read(path, at).unwrap();
+    let mut objects = state.objects("/steersman", &Keys::Steersman).entries;
+    objects.sort_by(|a, b| a.key.cmp(&b.key));
+    (objects, state)
+}
+
+#[tokio::test]
+async fn a_snapshot_has_every_state_that_was_not_compacted() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let kv = filled(connect(cluster.options()).await).await;
+    let want = kv.read().await.unwrap();
+    let path = save(&cluster, "snapshot").await;
+    let (newest, state) = state_at(&path, None);
+    assert_eq!(
+        (&newest, state.at, state.newest, state.is_unsigned),
+        (&want.entries, want.revision, want.revision, false)
+    );
+    assert!(state.oldest < state.newest && Revision::ZERO < state.oldest);
+    for at in [state.oldest, Revision(state.oldest.0 + 37), Revision(want.revision.0 - 1)] {
+        let then = kv.range(Range { at: Some(at), ..Range::default() }).await.unwrap();
+        let (found, state) = state_at(&path, Some(at));
+        assert_eq!((found, state.at), (then.entries, at));
+    }
+    for at in [Revision(state.oldest.0 - 1), want.revision.next()] {
+        let error = State::read(&path, Some(at)).unwrap_err();
+        assert!(error.to_string().ends_with(&format!("and none of {at}: name one of those")), "{error}");
+    }
+    // A copy of etcd's file has no checksum, and a snapshot that is cut lacks pages.
+    let bytes = std::fs::read(&path).unwrap();
+    let copy = cluster.scratch().join("copy");
+    std::fs::write(&copy, &bytes[..bytes.len() - 32]).unwrap();
+    let (found, state) = state_at(&copy, None);
+    assert_eq!((found, state.is_unsigned), (want.entries, true));
+    std::fs::write(&copy, &bytes[..bytes.len() / 2]).unwrap();
+    let error = State::read(&copy, None).unwrap_err();
+    assert!(matches!(error, SnapshotError::Bolt { .. } | SnapshotError::Checksum { .. }), "{error}");
     kv.close().await.unwrap();
 }
 
