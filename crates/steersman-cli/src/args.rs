@@ -32,7 +32,7 @@ pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
 pub(crate) use crate::args::store::{
-    BackupOptions, CheckOptions, RestoreOptions, SourceOptions, StoreCommand, TargetOptions,
+    BackupOptions, CheckOptions, OpenOptions, RestoreOptions, SourceOptions, StoreCommand, TargetOptions,
 };
 pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::commands::development::run_as;
@@ -90,6 +90,13 @@ pub(crate) enum Command {
     /// Commands for the nodes of a cluster.
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Shows a dump of a cluster to kubectl: an API server in memory that only reads.
+    ///
+    /// FILE may be a snapshot of etcd (`etcdctl snapshot save`, or a copy of its file), the output of `kubectl get -A -o yaml` or `-o json`, a
+    /// must-gather or the directory of `oc adm inspect`, a Velero backup, a support bundle of Troubleshoot, the directory of `kubectl cluster-info
+    /// dump` or a backup of `steersman backup`; directories may be in a tar, compressed or not. It is recognized by its content. The objects are
+    /// shown as they are in it, `kubectl logs` shows the logs that it has, and writes are refused. Ctrl-C ends it, and nothing is left behind.
+    Open(OpenOptions),
     /// Makes the store of a server out of a backup: in a data directory without objects, or in etcd.
     ///
     /// Revisions go on behind all that the old server can have given, and history before that is gone, so that clients list again. FILE is read

@@ -99,6 +99,7 @@ fn main() -> ExitCode {
             Command::New(options) => new::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
             Command::Node(NodeCommand::Token(options)) => node::token(&options).await.map(done),
+            Command::Open(options) => store::open::run(options).await.map(done),
             Command::Restore(options) => store::restore::run(&options.file, &options.target).await,
             Command::RunAs(options) => run_as::run(options).await,
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),

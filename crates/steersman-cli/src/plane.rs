@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod nodes;
 mod opened;
 mod seen;
+pub(crate) mod shown;
 
 use crate::Failure;
 use crate::access::access_log::{AccessLog, Writer};
@@ -32,6 +33,7 @@ use crate::plane::encryption::AtRest;
 use crate::plane::nodes::{Nodes, Simulated};
 use crate::plane::opened::Opened;
 use crate::plane::seen::Seen;
+use crate::plane::shown::Shown;
 use crate::process::compute_threads::ComputeThreads;
 use crate::process::host;
 use crate::process::output::Ready;
@@ -53,7 +55,7 @@ use steersman_server::authn::{Peer, TokenSecrets};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::{Identity, Services};
-use steersman_server::{Body, Concurrency, KubeletClient, RuntimeConfig, Server, Web};
+use steersman_server::{Agents, Body, Concurrency, KubeletClient, RuntimeConfig, Server, Web, Writes};
 use steersman_storage::Store;
 use steersman_storage::kv;
 use tokio::net::TcpListener;
@@ -84,6 +86,8 @@ pub(crate) struct Plan {
     fills_token_secrets: bool,
     /// Whether kubelets get their serving certificates here, so that they can be verified by the own CA.
     signs_kubelets: bool,
+    /// The dump whose objects are shown, in place of those of a store.
+    shown: Option<Shown>,
     options: ServerOptions,
 }
 
@@ -144,8 +148,14 @@ impl Plan {
             runtime_config,
             fills_token_secrets: controllers.has(SERVICE_ACCOUNT_TOKEN),
             signs_kubelets: controllers.has(ControlLoop::KUBELET_SERVING_APPROVER),
+            shown: None,
             options,
         })
+    }
+
+    /// Shows a dump, and takes no writes.
+    pub(crate) fn showing(self, shown: Shown) -> Plan {
+        Plan { shown: Some(shown), ..self }
     }
 
     /// Starts the control plane on etcd, if the options name it, or on an engine of its own.
@@ -156,8 +166,10 @@ impl Plan {
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let data_dir = DataDir::take(&options.data_dir)?;
         let own_ca = pki::read_ca(&data_dir.pki())?;
-        let Opened { etcd, seen, store } =
-            Opened::open(&options, &data_dir, &self.runtime_config, at_rest.as_ref()).await?;
+        let Opened { etcd, seen, store } = match &self.shown {
+            Some(shown) => Opened::shown(shown).await?,
+            None => Opened::open(&options, &data_dir, &self.runtime_config, at_rest.as_ref()).await?,
+        };
         let ca = match store.is_shared() {
             true => Some(shared_ca::find(&store, own_ca, &data_dir.pki(), Timestamp::now()).await?),
             false => own_ca,
@@ -201,6 +213,10 @@ impl Plan {
             self.fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
         let audit = self.audit.map(audit::Plan::start).transpose()?;
         let (audit, audit_writers) = audit.unzip();
+        let (writes, agents): (_, Arc<dyn Agents>) = match self.shown {
+            Some(shown) => (Writes::Refused { why: shown.why }, Arc::new(shown.logs)),
+            None => (Writes::Accepted, Arc::new(Simulated(nodes.agent.clone()))),
+        };
         let compute_threads = ComputeThreads::new().context("the threads for large requests cannot be started")?;
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
@@ -216,6 +232,7 @@ impl Plan {
             proxy_identity: Some(proxy_identity),
             kubelet_client,
             runtime_config: self.runtime_config,
+            writes,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,
                 reads_max: options.max_requests_inflight,
@@ -226,7 +243,7 @@ impl Plan {
             watch_authorization: options.serving.watch_authorization(),
             event_ttl: options.serving.event_ttl,
             web: self.web,
-            agents: Some(Arc::new(Simulated(nodes.agent.clone()))),
+            agents: Some(agents),
             resource_metrics: nodes.resource_metrics(),
             clock: Timestamp::now,
         });
@@ -310,6 +327,11 @@ impl Plane {
         Ok(())
     }
 
+    /// The URL of the API on this machine.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", reachable(self.address))
+    }
+
     /// Whether other servers may work on the same objects.
     pub(crate) fn is_shared(&self) -> bool {
         self.store.is_shared()
@@ -326,7 +348,7 @@ impl Plane {
         let ready = Ready {
             kubeconfig: self.data_dir.kubeconfig(),
             listen: self.address.to_string(),
-            url: format!("https://{}", reachable(self.address)),
+            url: self.url(),
             data_dir: self.data_dir.path().to_owned(),
             in_memory: self.in_memory,
             etcd: self.etcd.clone(),

@@ -52,6 +52,7 @@ pub use crate::shared::request::{negotiate, query, request_info};
 pub use crate::shared::{status, webhook};
 pub use crate::write::admission;
 pub use crate::write::registry::service_addresses::allocator::Ranges;
+pub use crate::write::writes::Writes;
 pub use steersman_kinds::runtime_config::{Error as RuntimeConfigError, RuntimeConfig};
 pub use steersman_kinds::user::AuthenticatedUser;
 pub use steersman_kinds::{builtin, catalog, crd, projection, strategy, user};

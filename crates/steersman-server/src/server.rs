@@ -3,6 +3,7 @@
 use crate::access::audit::Audit;
 use crate::access::authn::{self, Peer};
 use crate::access::authz::{Authorization, Authorizer, WatchAuthorization};
+use crate::background::bootstrap::ServerFacts;
 use crate::http::chain::Chain;
 use crate::http::flowcontrol;
 use crate::http::limits::{Concurrency, Limits};
@@ -22,6 +23,7 @@ use crate::shared::webhook;
 use crate::state::State;
 use crate::write::admission::Plugins;
 use crate::write::registry::service_addresses::allocator::Ranges;
+use crate::write::writes::Writes;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use std::fmt;
@@ -65,6 +67,8 @@ pub struct Options {
     pub kubelet_client: KubeletClient,
     /// The built-in groups, versions and resources that are served.
     pub runtime_config: RuntimeConfig,
+    /// Whether writes are taken; usually they are. A server that takes none has no priority and fairness.
+    pub writes: Writes,
     /// The limits of requests in flight.
     pub concurrency: Concurrency,
     /// The executor of heavy requests; usually the blocking threads of the runtime, which may take all processors but
@@ -104,6 +108,7 @@ impl Options {
             proxy_identity: None,
             kubelet_client: KubeletClient::default(),
             runtime_config: RuntimeConfig::default(),
+            writes: Writes::default(),
             concurrency: Concurrency::default(),
             compute: Compute::default(),
             timeouts: Timeouts::default(),
@@ -155,7 +160,7 @@ impl Server {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
         let Options { resource_metrics, advertised, compute, watch_authorization, clock, host, .. } = options;
-        let Options { proxy_identity, kubelet_client, .. } = options;
+        let Options { proxy_identity, kubelet_client, writes, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let proxies = authentication.published_proxies.clone();
@@ -165,6 +170,7 @@ impl Server {
         let admission = if authorization.has_nodes() { admission.with_nodes() } else { admission };
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services, proxy_identity);
+        state = state.with_writes(writes);
         state.timeouts = timeouts;
         state.watch_authorization = watch_authorization;
         state.compute = Arc::new(Pool::new(compute));
@@ -173,7 +179,10 @@ impl Server {
         state.connections.check().map_err(|error| StartError::KubeletClient { message: error.to_string() })?;
         state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));
         state.initializers = has_initializers.then(Default::default);
-        let limits = Arc::new(Limits::new(concurrency));
+        let takes_writes = state.writes.refusal().is_none();
+        // Flow schemas and priority levels are objects that the server makes.
+        let has_flows = takes_writes && concurrency.has_priority_and_fairness;
+        let limits = Arc::new(Limits::new(Concurrency { has_priority_and_fairness: has_flows, ..concurrency }));
         let flow =
             limits.flow_control().map(|control| flowcontrol::resources().map(|one| (one, control.progress().clone())));
         let state = Arc::new(state.catching_up(flow.into_iter().flatten().collect()));
@@ -183,7 +192,9 @@ impl Server {
         // The store may have been written before the server started, and its cache may lag behind.
         state.sync().await.map_err(fail)?;
         crate::background::upkeep::api_services::offer_resource_metrics(&state);
-        crate::write::registry::service_addresses::repair::run(&state).await.map_err(fail)?;
+        if takes_writes {
+            crate::write::registry::service_addresses::repair::run(&state).await.map_err(fail)?;
+        }
         // These run before the first object is written, because its writer waits until it is in force.
         let (store, services, stopping) = (&state.store, &state.services, state.stopping_token());
         let followers = crate::write::registry::service_addresses::follower::start(store, services, stopping);
@@ -209,34 +220,17 @@ impl Server {
             let follower = crate::write::initializers::follow(&state.store, configured, state.stopping_token());
             tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);
         }
-        let mut found = crate::background::bootstrap::ServerFacts::new(&host, &address, advertised, client_ca, proxies);
-        crate::background::bootstrap::namespaces(&state).await.map_err(fail)?;
-        // Independent writes run concurrently, so that they share commits of the store.
-        let (lease, definitions, kept) = future::try_join3(
-            Box::pin(crate::background::bootstrap::start(&state, &mut found)),
-            Box::pin(crate::background::definitions::start(&state)),
-            Box::pin(keep(&state, &limits)),
-        )
-        .await
-        .map_err(fail)?;
-        tasks.extend([
-            lease,
-            definitions,
-            crate::background::expiry::start(&state, event_ttl),
-            crate::background::aggregation::start(&state),
-        ]);
-        tasks.extend(kept);
-        // These need the namespaces.
-        tasks.push(crate::background::upkeep::start_tracking(&state).await.map_err(fail)?);
-        tasks.push(crate::background::bootstrap::keep(&state, found));
-        tasks.push(crate::background::key_rotation::start(&state));
-        tasks.extend(crate::background::upkeep::start_initialization(&state));
+        if takes_writes {
+            let found = ServerFacts::new(&host, &address, advertised, client_ca, proxies);
+            tasks.extend(make(&state, &limits, found, event_ttl).await.map_err(fail)?);
+            tasks.extend(token_secrets.map(|options| crate::background::token_secrets::start(&state, options.ca)));
+        } else {
+            tasks.push(crate::background::definitions::start(&state).await.map_err(fail)?);
+        }
         tasks.extend(state.authenticator.start(state.stopping_token()));
         let keys = state.authenticator.service_accounts().keys();
         let keys = authn::service_account::stored_keys::start(&state.store, keys, state.stopping_token());
         tasks.extend(keys.map_err(|error| fail(Failure::of_read(&error)))?);
-        tasks.push(crate::background::legacy_uses::start(&state));
-        tasks.extend(token_secrets.map(|options| crate::background::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits, web));
         ends_if_dropped.disarm();
@@ -304,6 +298,36 @@ impl Server {
             }
         }
     }
+}
+
+/// Makes the objects that every cluster has, and starts the tasks that write.
+async fn make(
+    state: &Arc<State>,
+    limits: &Limits,
+    mut found: ServerFacts,
+    event_ttl: Duration,
+) -> Result<Vec<JoinHandle<()>>, Failure> {
+    crate::background::bootstrap::namespaces(state).await?;
+    // Independent writes run concurrently, so that they share commits of the store.
+    let (lease, definitions, mut tasks) = future::try_join3(
+        Box::pin(crate::background::bootstrap::start(state, &mut found)),
+        Box::pin(crate::background::definitions::start(state)),
+        Box::pin(keep(state, limits)),
+    )
+    .await?;
+    tasks.extend([
+        lease,
+        definitions,
+        crate::background::expiry::start(state, event_ttl),
+        crate::background::aggregation::start(state),
+    ]);
+    // These need the namespaces.
+    tasks.push(crate::background::upkeep::start_tracking(state).await?);
+    tasks.push(crate::background::bootstrap::keep(state, found));
+    tasks.push(crate::background::key_rotation::start(state));
+    tasks.extend(crate::background::upkeep::start_initialization(state));
+    tasks.push(crate::background::legacy_uses::start(state));
+    Ok(tasks)
 }
 
 /// Creates the flow schemas, priority levels and APIServices, puts the first two in force, and starts the tasks that

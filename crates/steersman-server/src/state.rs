@@ -28,6 +28,7 @@ use crate::write::admission::plugin::Plugin;
 use crate::write::initializers::{self, Configured};
 use crate::write::registry::service_addresses::allocator::{Allocator, Ranges};
 use crate::write::registry::service_addresses::follower::Part;
+use crate::write::writes::Writes;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
@@ -69,6 +70,8 @@ pub(crate) struct State {
     /// `None` if the server runs without initializers.
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
+    /// Whether anything is stored.
+    pub(crate) writes: Writes,
     pub(crate) timeouts: Timeouts,
     pub(crate) watch_authorization: WatchAuthorization,
     /// Where heavy requests are computed.
@@ -130,6 +133,7 @@ impl State {
             compiled: Compiled::default(),
             initializers: None,
             metrics: Metrics::default(),
+            writes: Writes::Accepted,
             timeouts: Timeouts::default(),
             watch_authorization: WatchAuthorization::default(),
             compute: Arc::new(Pool::new(Compute::default())),
@@ -150,6 +154,16 @@ impl State {
     #[must_use]
     pub(crate) fn with_services(self, ranges: Ranges) -> State {
         State { services: Arc::new(Allocator::new(ranges)), ..self }
+    }
+
+    /// Takes writes, or none; then nobody outside is called either. Must be called after
+    /// [`State::with_webhook_services`].
+    #[must_use]
+    pub(crate) fn with_writes(self, writes: Writes) -> State {
+        if let Some(why) = writes.refusal() {
+            self.webhooks.close(why);
+        }
+        State { writes, ..self }
     }
 
     /// Calls the webhooks and servers behind these Services at their mapped addresses, the servers with this certificate.

@@ -3,3 +3,4 @@
 pub mod admission;
 pub(crate) mod initializers;
 pub(crate) mod registry;
+pub(crate) mod writes;

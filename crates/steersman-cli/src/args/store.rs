@@ -1,8 +1,9 @@
 //! The options of the commands on the store.
 
 use crate::args::etcd;
-use crate::args::{EtcdOptions, Output};
+use crate::args::{EtcdOptions, Output, address};
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -38,6 +39,29 @@ pub(crate) struct BackupOptions {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) source: SourceOptions,
+}
+
+/// The options of `open`.
+#[derive(ClapArgs, Clone, Debug)]
+pub(crate) struct OpenOptions {
+    /// The file or the directory.
+    #[arg(value_name = "FILE|DIR")]
+    pub(crate) file: PathBuf,
+    /// Show the state at this revision, of those that a snapshot of etcd has: the changes of the last minutes, objects that were deleted too.
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) at: Option<u64>,
+    /// Replace the values of Secrets. Their keys stay.
+    #[arg(long)]
+    pub(crate) redact: bool,
+    /// The directory of the certificates and the kubeconfig; without it, a temporary one that is removed at the end.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// The address to listen on; port 0 takes any free port.
+    #[arg(long, default_value = "127.0.0.1:0", value_parser = address, value_name = "ADDR")]
+    pub(crate) listen: SocketAddr,
+    /// The format in which it is reported that the dump is shown.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 #[derive(ClapArgs, Debug)]

@@ -1,8 +1,9 @@
-//! The commands on what is stored: `backup`, `restore`, and `store check`, which checks the store for damage.
+//! The commands on what is stored: `backup`, `restore`, `open`, and `store check`, which checks the store for damage.
 
 pub(crate) mod backup;
 mod destination;
 mod input;
+pub(crate) mod open;
 pub(crate) mod restore;
 pub(crate) mod verify;
 

@@ -6,6 +6,7 @@ use crate::data_dir::DataDir;
 use crate::plane::encryption::AtRest;
 use crate::plane::engine;
 use crate::plane::seen::Seen;
+use crate::plane::shown::Shown;
 use anyhow::Context as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,12 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Opens the store on the objects of a dump.
+    pub(super) async fn shown(shown: &Shown) -> Result<Opened, Failure> {
+        let store = Store::open(shown.kv.clone(), Options::default()).await.context("the dump cannot be read")?;
+        Ok(Opened { etcd: None, seen: None, store })
+    }
+
     /// Opens the store on etcd, if the options name one, or on an engine of its own, with encrypted values if they are asked for.
     pub(super) async fn open(
         options: &ServerOptions,

@@ -5,6 +5,7 @@ mod current;
 mod impersonation;
 mod labels;
 mod proxy;
+mod refusal;
 mod request_body;
 
 use crate::access::audit::{Received, Trail};
@@ -304,6 +305,7 @@ impl Chain {
             trail.judged(&verdict);
         }
         authz::enforce(&user, &attributes, verdict)?;
+        refusal::check(&state.writes, &state.catalog(), info)?;
         let unread = match destination {
             Destination::Here => None,
             Destination::Node(unread) => Some(unread),

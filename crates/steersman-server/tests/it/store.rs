@@ -4,4 +4,5 @@ pub(crate) mod backup;
 pub(crate) mod broken;
 pub(crate) mod damage;
 pub(crate) mod engine;
+mod read_only;
 mod shared;

@@ -43,7 +43,7 @@ use steersman_server::admission::Plugins;
 use steersman_server::authz::{Authorization, WatchAuthorization};
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::webhook::{Identity, Services};
-use steersman_server::{Concurrency, KubeletClient, Ranges, RuntimeConfig, Server, Timeouts, Web};
+use steersman_server::{Concurrency, KubeletClient, Ranges, RuntimeConfig, Server, Timeouts, Web, Writes};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -180,6 +180,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         proxy_identity: plan.proxy_identity,
         kubelet_client: plan.kubelet_client,
         runtime_config: plan.runtime_config,
+        writes: Writes::Accepted,
         concurrency: plan.concurrency,
         compute: compute_threads.compute(),
         timeouts: plan.timeouts,

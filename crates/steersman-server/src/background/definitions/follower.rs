@@ -315,6 +315,9 @@ impl Follower {
 
     async fn write_statuses(&mut self, batch: &mut Batch) {
         let state = self.state.clone();
+        if state.writes.refusal().is_some() {
+            batch.writes.clear();
+        }
         let writes = std::mem::take(&mut batch.writes).into_iter().map(|(object, value)| {
             let state = state.clone();
             async move { (object.key.name.clone(), write(&state, &object, value).await) }
@@ -357,6 +360,8 @@ impl Follower {
     /// Starts the task that a definition needs, and ends one with another purpose.
     fn start_task(&mut self, name: &str, purpose: Option<Purpose>) {
         let Some(known) = self.known.get_mut(name) else { return };
+        // The tasks delete or rewrite objects.
+        let purpose = purpose.filter(|_| self.state.writes.refusal().is_none());
         if known.task.as_ref().map(|task| &task.purpose) == purpose.as_ref() {
             return;
         }

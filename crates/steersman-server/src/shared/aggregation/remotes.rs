@@ -137,7 +137,8 @@ impl Remotes {
     }
 
     fn of_version(&self, catalog: &Catalog, group: &str, version: &str) -> Option<Arc<Remote>> {
-        if group.is_empty() || version.is_empty() || is_local(catalog, group, version) {
+        let is_unknown = group.is_empty() || version.is_empty() || self.services.is_closed();
+        if is_unknown || is_local(catalog, group, version) {
             return None;
         }
         self.named(&format!("{version}.{group}"))

@@ -31,6 +31,8 @@ pub(crate) struct Clients {
     places: Mutex<Places<Endpoint, Transport>>,
     /// The configuration that trusts the system's authorities: reading them takes long.
     system: OnceLock<rustls::ClientConfig>,
+    /// Why nobody is called; unset if they are.
+    closed: OnceLock<Box<str>>,
 }
 
 /// The address of calls, and the identity that the webhook must have.
@@ -78,7 +80,23 @@ impl PostError {
 impl Clients {
     pub(crate) fn new(store: Store, services: Services) -> Clients {
         let own = HeaderValue::from_str(&crate::shared::identity::uid::random()).unwrap_or(AGENT);
-        Clients { addresses: Addresses::new(store, services), own, places: Mutex::default(), system: OnceLock::new() }
+        Clients {
+            addresses: Addresses::new(store, services),
+            own,
+            places: Mutex::default(),
+            system: OnceLock::new(),
+            closed: OnceLock::new(),
+        }
+    }
+
+    /// Calls nobody from now on. The first reason stays.
+    pub(crate) fn close(&self, why: &str) {
+        let _first = self.closed.set(why.into());
+    }
+
+    /// Whether nobody is called.
+    pub(in crate::shared) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
     }
 
     /// Where Services are called.
@@ -98,6 +116,9 @@ impl Clients {
     pub(crate) async fn post(&self, config: &ClientConfig, json: Bytes, timeout: Duration) -> Result<Bytes, PostError> {
         let seconds = timeout.as_millis().div_ceil(1000);
         let url = || format!("{}?timeout={seconds}s", config.url());
+        if let Some(why) = self.closed.get() {
+            return Err(PostError::Connection { url: url(), why: why.to_string() });
+        }
         let (place, hint) = self.place(config).await.map_err(|why| PostError::Connection { url: url(), why })?;
         let scheme = if place.is_tls { "https" } else { "http" };
         let request = Request::post(format!("{scheme}://{}{}?timeout={seconds}s", place.authority, config.path()))
