@@ -17,6 +17,8 @@
 //! 100 bytes for each name.
 
 mod field;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod kind;
 mod report;
 mod resource;
@@ -33,5 +35,5 @@ pub use crate::report::{Certainty, Hurried, ProxyReport, Rejection, ResourceRepo
 pub use crate::resource::{Need, Resource, Version};
 pub use crate::server::{ConnectionError, Options, Server};
 pub use crate::source::{Refusal, Source, Subscription};
-pub use crate::subscriber::{Locality, Node, Peer, Subscriber, Token, Value};
+pub use crate::subscriber::{Locality, Node, Peer, Subscriber, Token};
 pub use crate::view::{Set, View};

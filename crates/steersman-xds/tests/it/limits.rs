@@ -73,9 +73,13 @@ fn ask(node: &str, kind: Kind, names: &[&str]) -> Bytes {
 
 impl Client {
     async fn connect(running: &Running) -> Client {
+        Client::connect_from(running, Peer::default()).await
+    }
+
+    async fn connect_from(running: &Running, peer: Peer) -> Client {
         let (near, far) = tokio::io::duplex(16 * 1024);
         let server = running.server.clone();
-        let served = tokio::spawn(async move { server.serve(far, Peer::default()).await });
+        let served = tokio::spawn(async move { server.serve(far, peer).await });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         let (sender, connection) =
             builder.initial_stream_window_size(WINDOW_BYTES).handshake(TokioIo::new(near)).await.unwrap();
@@ -174,6 +178,29 @@ async fn streams_without_an_owner_are_few_and_take_no_place_of_others() {
     let (code, message) = status(said_nothing).await;
     assert_eq!((&*code, &*message), ("4", "the proxy has sent no request"));
     served.body_mut().frame().await.unwrap().unwrap();
+    running.stop().await;
+}
+
+/// An address that opens many streams and says nothing waits for itself; others are served at once.
+#[tokio::test(start_paused = true)]
+async fn an_address_cannot_take_the_turns_of_others() {
+    let options = Options::default().unidentified_max(4).unidentified_per_address_max(2);
+    let running = Running::start(None, options).await;
+    running.set(&Arc::new(View::new()));
+    let from = |address: &str| Peer { address: Some(address.parse().unwrap()), certificate: None };
+    let mut silent = Vec::new();
+    for port in 1..=10 {
+        let mut client = Client::connect_from(&running, from(&format!("10.0.0.1:{port}"))).await;
+        let response = client.open(PATH, &[]).await;
+        silent.push((client, response));
+    }
+    let mut client = Client::connect_from(&running, from("10.0.0.2:1")).await;
+    let mut served = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    tokio::time::timeout(Duration::from_secs(1), served.body_mut().frame()).await.unwrap().unwrap().unwrap();
+    let mut late = Client::connect_from(&running, from("10.0.0.1:11")).await;
+    let mut waiting = late.open(PATH, &[ask("b", Kind::Cluster, &[])]).await;
+    let early = tokio::time::timeout(Duration::from_secs(10), waiting.body_mut().frame()).await;
+    assert!(early.is_err(), "it waits for the others of its address: {early:?}");
     running.stop().await;
 }
 
