@@ -21,6 +21,7 @@ targets! {
     config_files
     definitions
     denials
+    discovery
     etcd_snapshot
     fields_v1
     format
