@@ -184,7 +184,7 @@ mod tests {
             yaml += &http_route("a", "own", "name: s0", "[{backendRefs: [{name: s1, port: 80}]}]");
         }
         if routes & 2 != 0 {
-            yaml += &http_route("b", "theirs", "{name: s0, namespace: a}", "[{backendRefs: [{name: s2, port: 80}]}]");
+            yaml += &http_route("b", "theirs", "name: s0, namespace: a", "[{backendRefs: [{name: s2, port: 80}]}]");
         }
         Snapshot::of(World::of(&objects(&yaml)), &Options::default(), previous)
     }
