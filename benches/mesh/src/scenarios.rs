@@ -87,8 +87,15 @@ impl Before {
 }
 
 impl Bench {
+    /// Measures everything. What was measured before a failure is said too.
     pub(crate) async fn run(mut self) -> anyhow::Result<Value> {
         let mut figures = Figures::default();
+        let measured = self.measure(&mut figures).await;
+        measured.with_context(|| format!("until then {}", json!(figures.0)))?;
+        Ok(json!(figures.0))
+    }
+
+    async fn measure(&mut self, figures: &mut Figures) -> anyhow::Result<()> {
         let all = self.shape.n_proxies;
         let mut pilot = self.launch.start("127.0.0.1:0").await?;
         sleep(PAUSE).await;
@@ -106,18 +113,18 @@ impl Bench {
         let bytes = fleet.bytes_down.load(Ordering::Relaxed);
         figures.add("view_kb", bytes as f64 / 1e3 / all as f64);
         sleep(Duration::from_secs(2)).await;
-        self.resident(&pilot, idle_mb, "connected", &mut figures)?;
+        self.resident(&pilot, idle_mb, "connected", figures)?;
 
-        self.weights(&fleet, &pilot, "weight", &mut figures).await.context("weights")?;
-        self.endpoints(&fleet, &pilot, "endpoint_all", 0, all, &mut figures).await.context("endpoints of all")?;
+        self.weights(&fleet, &pilot, "weight", figures).await.context("weights")?;
+        self.endpoints(&fleet, &pilot, "endpoint_all", 0, all, figures).await.context("endpoints of all")?;
         if self.shape.n_calls.is_some() {
             let lonely = self.shape.n_services - 1;
-            self.endpoints(&fleet, &pilot, "endpoint_one", lonely, 1, &mut figures).await.context("of one")?;
+            self.endpoints(&fleet, &pilot, "endpoint_one", lonely, 1, figures).await.context("of one")?;
         }
-        self.rollout(&fleet, &pilot, &mut figures).await.context("rollout")?;
-        self.stalled(&fleet, &pilot, &mut figures).await.context("proxies that read nothing")?;
+        self.rollout(&fleet, &pilot, figures).await.context("rollout")?;
+        self.stalled(&fleet, &pilot, figures).await.context("proxies that read nothing")?;
         sleep(Duration::from_secs(1)).await;
-        self.resident(&pilot, idle_mb, "after", &mut figures)?;
+        self.resident(&pilot, idle_mb, "after", figures)?;
 
         fleet.allow_ends();
         let address = pilot.address;
@@ -135,9 +142,8 @@ impl Bench {
         figures.add("restart_up_kb", (fleet.bytes_up.load(Ordering::Relaxed) - up) as f64 / 1e3 / all as f64);
         figures.add("restart_cpu_s", pilot.process.cpu_s()?);
         sleep(Duration::from_secs(2)).await;
-        self.resident(&pilot, idle_mb, "restarted", &mut figures)?;
-        pilot.kill().await?;
-        Ok(json!(figures.0))
+        self.resident(&pilot, idle_mb, "restarted", figures)?;
+        pilot.kill().await
     }
 
     fn resident(&self, pilot: &Pilot, idle_mb: f64, when: &str, figures: &mut Figures) -> anyhow::Result<()> {

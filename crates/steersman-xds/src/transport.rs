@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// Resources of at least this size are sent as they are in memory; smaller ones are copied, since a frame of HTTP/2 for each costs more.
 const SHARED_BYTES_MIN: usize = 4096;
+/// Small resources are joined up to this size, that of a frame of HTTP/2. A piece counts as taken when HTTP/2 has it, so that of a larger one nobody
+/// would notice that the peer takes nothing.
+const PIECE_BYTES: usize = 16 * 1024;
 /// As much of a text as is kept of what a proxy says of itself, but for its id.
 const TEXT_BYTES_MAX: usize = 256;
 /// The head of a gRPC message: whether it is compressed, and its length.
@@ -178,6 +181,9 @@ impl Response {
         for field in fields {
             if field.len() < SHARED_BYTES_MIN {
                 buffer.extend_from_slice(&field);
+                if buffer.len() >= PIECE_BYTES {
+                    pieces.push(buffer.split().freeze());
+                }
             } else {
                 pieces.push(buffer.split().freeze());
                 pieces.push(field);

@@ -242,6 +242,20 @@ async fn a_peer_that_takes_nothing_loses_its_connection() {
     running.stop().await;
 }
 
+/// Neither is one kept that could take the whole response into the buffers of HTTP/2, if that were one piece.
+#[tokio::test]
+async fn a_peer_that_takes_nothing_of_many_small_resources_loses_its_connection() {
+    let running = Running::start(None, Options::default().stall_timeout(Duration::from_millis(300))).await;
+    let small = |n: u32| Resource::from_bytes(Kind::Cluster, format!("c{n}"), Bytes::from(vec![b'x'; 400]));
+    running.set(&Arc::new(View::new().with(Kind::Cluster, set((0..1_000).map(small)))));
+    let mut client = Client::connect(&running).await;
+    let response = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), client.served).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ConnectionError::Stalled(_))), "{ended:?}");
+    drop(response);
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_connection_without_streams_is_closed() {
     let running = Running::start(None, Options::default().stall_timeout(Duration::from_millis(50))).await;
