@@ -8,7 +8,8 @@ use crate::session::{Now, Session};
 use crate::view::{Set, View};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
 
 /// The names of a type that views may have.
 const NAMES: u8 = 4;
@@ -32,7 +33,7 @@ pub struct Sent {
 impl Stream {
     #[must_use]
     pub fn new(variant: Variant) -> Stream {
-        let now = Now { instant: Instant::now(), time: SystemTime::UNIX_EPOCH };
+        let now = Now { instant: Instant::now().into_std(), time: SystemTime::UNIX_EPOCH };
         Stream { variant, session: Session::new(variant), now }
     }
 
@@ -59,7 +60,7 @@ impl Stream {
 
     /// The next response.
     #[must_use]
-    pub fn next(&mut self) -> Option<Sent> {
+    pub fn respond(&mut self) -> Option<Sent> {
         let response = self.session.next(self.now)?;
         let message = response.encode().concat().into();
         Some(Sent { kind: response.kind, nonce: response.nonce, message })

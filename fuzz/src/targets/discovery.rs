@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
             let mut stream = Stream::new(variant);
             stream.wanted(0b11, 0b1, 1);
             if stream.request(data, NAMES_MAX) {
-                assert!((0..RESPONSES_MAX).any(|_| stream.next().is_none()), "it ends");
+                assert!((0..RESPONSES_MAX).any(|_| stream.respond().is_none()), "it ends");
             }
         }
         return;
@@ -77,7 +77,7 @@ pub fn run(data: &[u8]) {
 impl Proxy {
     /// Takes what there is to send.
     fn take(&mut self) {
-        while let Some(sent) = self.stream.next() {
+        while let Some(sent) = self.stream.respond() {
             let head = &sent.message[..HEAD_BYTES];
             let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
             assert_eq!((head[0], length), (0, sent.message.len() - HEAD_BYTES), "the frame of {sent:?}");
