@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
 // === impl Shape ===
 
 impl Shape {
-    /// What the Pod of a proxy calls: the Service that all call, some of the others in turn, and the first Pod alone the last one.
+    /// The Services that the Pod of a proxy calls: the one that all call, some of the others in turn, and the first Pod alone the last one.
     fn calls(&self, proxy: usize) -> Option<String> {
         let n_calls = self.n_calls?;
         let first = proxy / self.replicas * (n_calls - 1);

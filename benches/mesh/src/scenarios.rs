@@ -1,4 +1,4 @@
-//! What is measured, in turn, on one pilot.
+//! The measured scenarios, in turn, on one pilot.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -219,7 +219,7 @@ impl Bench {
         before.note(fleet, pilot, "rollout", 1, figures).await
     }
 
-    /// Of a hundred proxies one more connects that reads nothing. The others notice nothing, and it is cut off.
+    /// One more connects for each hundred proxies, and reads nothing. The others notice nothing, and it is cut off.
     async fn stalled(&mut self, fleet: &Fleet, pilot: &Pilot, figures: &mut Figures) -> anyhow::Result<()> {
         let n_stalled = self.shape.n_proxies.div_ceil(100);
         let mut stalled = Vec::new();

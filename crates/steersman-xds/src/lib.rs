@@ -17,8 +17,6 @@
 //! 100 bytes for each name.
 
 mod field;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod kind;
 mod report;
 mod resource;
@@ -33,6 +31,8 @@ mod view;
 pub use crate::kind::Kind;
 pub use crate::report::{Certainty, Hurried, ProxyReport, Rejection, ResourceReport, StreamId, Variant};
 pub use crate::resource::{Need, Resource, Version};
+#[cfg(feature = "fuzzing")]
+pub use crate::server::fuzzing;
 pub use crate::server::{ConnectionError, Options, Server};
 pub use crate::source::{Refusal, Source, Subscription};
 pub use crate::subscriber::{Locality, Node, Peer, Subscriber, Token};

@@ -10,8 +10,10 @@
 
 mod body;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod peers;
-pub(crate) mod reader;
+mod reader;
 mod status;
 mod stream;
 

@@ -6,6 +6,7 @@
 //! namespace, so that a first route for a namespace changes no listener of a port that is declared as HTTP.
 
 mod backends;
+mod differences;
 mod listeners;
 mod rewrite;
 mod routes;
@@ -20,9 +21,9 @@ use std::sync::Arc;
 
 use steersman_xds::Resource;
 
-use crate::pilot::scope::differences;
 use crate::pilot::world::{Backend, Frontend, FrontendPort, PortName, Protocol, Table, World};
 
+pub(crate) use crate::pilot::resources::differences::differences;
 pub(crate) use crate::pilot::resources::listeners::EXPLICIT;
 pub(crate) use crate::pilot::resources::routes::explicit_routes;
 

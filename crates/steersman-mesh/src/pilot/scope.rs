@@ -18,7 +18,7 @@ use crate::pilot::scope::touched::FrontendChange;
 use crate::pilot::world::{Frontend, PortName, ServiceName, World};
 
 pub(crate) use crate::pilot::scope::groups::{GroupKey, Groups};
-pub(crate) use crate::pilot::scope::touched::{Touched, differences};
+pub(crate) use crate::pilot::scope::touched::Touched;
 
 /// The annotation of a Pod, or of a namespace for its Pods, with the Services that the Pod calls: names with commas between
 /// them, `NAME` for one of its own namespace, `NAME.NAMESPACE` for another, `*.NAMESPACE` for all of a namespace, `*` for all. Without it,

@@ -8,7 +8,7 @@ use steersman_xds::{StreamId, View};
 use crate::pilot::scope::{Callee, Calls, Scope, Snapshot, Touched};
 use crate::pilot::world::ServiceName;
 
-/// What the streams of a group have in common: a scope, or that nothing special is said of them.
+/// The common side of the streams of a group: a scope, or that nothing special is said of them.
 pub(crate) type GroupKey = Option<Scope>;
 
 /// All groups that have a stream.
