@@ -22,6 +22,7 @@ targets! {
     definitions
     denials
     dump
+    discovery
     etcd_snapshot
     fields_v1
     format

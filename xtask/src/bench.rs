@@ -6,6 +6,7 @@ mod etcd;
 mod figure;
 mod hostile;
 mod loops;
+mod mesh;
 mod runtime;
 mod server;
 mod up;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     /// The control loops of steersman up: 1,000 Pods created, 10,000 dependents collected, a namespace deleted, and the
     /// cost at rest
     Loops(loops::Options),
+    /// The pilot of a mesh with 1,000 fake proxies: time until a change has reached them, its processor time and memory
+    Mesh(mesh::Options),
     /// The library compared with kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
     Runtime(runtime::Options),
     /// An API server under load, ours or that of any kubeconfig: rates, cost per request, memory; --help lists the flags
@@ -42,6 +45,7 @@ pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<Ex
         Command::Etcd(options) => etcd::run(workspace, options),
         Command::Hostile(options) => hostile::run(workspace, options),
         Command::Loops(options) => loops::run(workspace, options),
+        Command::Mesh(options) => mesh::run(workspace, options),
         Command::Runtime(options) => runtime::run(workspace, options),
         Command::Server(options) => server::run(workspace, options),
         Command::Up(options) => up::run(workspace, options),

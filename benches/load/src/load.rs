@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::errors::Errors;
-use crate::target::Target;
-use crate::wire::Connection;
+use bench_client::target::Target;
+use bench_client::wire::Connection;
 
 /// The time limit of the last answers after the end.
 const GRACE: Duration = Duration::from_secs(60);

@@ -7,18 +7,14 @@
 
 mod errors;
 mod hook;
-mod kubeconfig;
 mod load;
 mod objects;
 mod own;
-mod process;
 mod results;
 mod stage;
 mod stages;
 mod table;
-mod target;
 mod watchers;
-mod wire;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use bench_client::process::Processes;
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -33,7 +30,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::errors::Errors;
 use crate::own::Launch;
-use crate::process::Processes;
 use crate::results::{ROWS, Results};
 use crate::stage::{Bounds, Site, Stage};
 use crate::stages::scale::{self, Growth, Scale};

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::errors::Errors;
-use crate::kubeconfig;
 use crate::load::{self, Load, Outcome};
 use crate::objects::{self, DEFINITIONS, LABEL};
 use crate::own::{Launch, Server};
-use crate::process::{self, Processes};
 use crate::results::Sample;
-use crate::target::{Body, JSON, Target};
+use bench_client::kubeconfig;
+use bench_client::process::{self, Processes};
+use bench_client::target::{Body, JSON, Target};
 
 /// Workers that fill a server with objects before something is measured.
 const FILL_WORKERS: usize = 64;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::errors::Errors;
-use crate::target::Target;
+use bench_client::target::Target;
 
 /// The most concurrent handshakes.
 const OPENING_MAX: usize = 64;
@@ -67,7 +67,7 @@ impl Watchers {
     }
 
     fn add(
-        opened: Option<Result<anyhow::Result<crate::wire::Connection>, tokio::task::JoinError>>,
+        opened: Option<Result<anyhow::Result<bench_client::wire::Connection>, tokio::task::JoinError>>,
         tasks: &mut JoinSet<()>,
         counters: &Arc<Counters>,
         errors: &Arc<Errors>,

@@ -102,7 +102,7 @@ async fn publish(
                     snapshot = Arc::new(Snapshot::of(world, &options, &snapshot));
                 }
                 is_first = false;
-                proxies.publish(Arc::clone(&snapshot));
+                proxies.publish(&snapshot);
             }
             Err(error) => tracing::debug!(%error, "the caches are not filled yet"),
         }

@@ -31,7 +31,9 @@ mod view;
 pub use crate::kind::Kind;
 pub use crate::report::{Certainty, Hurried, ProxyReport, Rejection, ResourceReport, StreamId, Variant};
 pub use crate::resource::{Need, Resource, Version};
+#[cfg(feature = "fuzzing")]
+pub use crate::server::fuzzing;
 pub use crate::server::{ConnectionError, Options, Server};
 pub use crate::source::{Refusal, Source, Subscription};
-pub use crate::subscriber::{Locality, Node, Peer, Subscriber, Token, Value};
+pub use crate::subscriber::{Locality, Node, Peer, Subscriber, Token};
 pub use crate::view::{Set, View};

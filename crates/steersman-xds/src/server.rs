@@ -5,16 +5,20 @@
 //! and has no buffer for a stream that is at rest, which is why tonic is not used here: it encodes each message into a buffer of its own.
 //!
 //! # Bounds
-//! Streams in all and for each owner, streams without an owner, names and bytes of a request: see [`Options`]. A stream whose peer takes nothing for a while takes its connection with
+//! Streams in all and for each owner, streams without an owner in all and from each address, names and bytes of a request: see [`Options`]. A stream whose peer takes nothing for a while takes its connection with
 //! it, as does a peer that answers no pings, and a connection without streams.
 
 mod body;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod peers;
 mod reader;
 mod status;
 mod stream;
 
 use crate::report::{ResourceReport, StreamId};
+use crate::server::peers::Peers;
 use crate::source::Source;
 use crate::subscriber::Peer;
 use std::collections::HashMap;
@@ -39,6 +43,8 @@ pub struct Options {
     /// The most streams at a time whose first request is read and whose owner is looked for. 64. Further ones wait for their turn, and do not count
     /// as streams yet.
     pub unidentified_max: usize,
+    /// The most of these from one address, or one network of 64 bits of IPv6. 16.
+    pub unidentified_per_address_max: usize,
     /// The most names of a type that one stream may have. 50,000.
     pub names_max: usize,
     /// The most bytes of a request. 4 MiB.
@@ -62,6 +68,8 @@ pub(crate) struct Shared<S> {
     pub(crate) tasks: TaskTracker,
     /// The streams whose owner may be looked for.
     pub(crate) unidentified: Semaphore,
+    /// The same for each address.
+    pub(crate) peers: Peers,
     next_id: AtomicU64,
     streams: Mutex<Streams>,
 }
@@ -102,6 +110,7 @@ impl Default for Options {
             streams_max: 20_000,
             streams_per_owner_max: 4,
             unidentified_max: 64,
+            unidentified_per_address_max: 16,
             names_max: 50_000,
             request_bytes_max: 4 * 1024 * 1024,
             stall_timeout: Duration::from_secs(30),
@@ -125,6 +134,12 @@ impl Options {
     #[must_use]
     pub fn unidentified_max(mut self, unidentified_max: usize) -> Options {
         self.unidentified_max = unidentified_max;
+        self
+    }
+
+    #[must_use]
+    pub fn unidentified_per_address_max(mut self, unidentified_per_address_max: usize) -> Options {
+        self.unidentified_per_address_max = unidentified_per_address_max;
         self
     }
 
@@ -159,8 +174,10 @@ impl<S: Source> Server<S> {
     #[must_use]
     pub fn new(source: Arc<S>, options: Options) -> Server<S> {
         let unidentified = Semaphore::new(options.unidentified_max.min(Semaphore::MAX_PERMITS));
+        let peers = Peers::new(options.unidentified_per_address_max);
         let shared = Shared {
             unidentified,
+            peers,
             source,
             options,
             shutdown: CancellationToken::new(),

@@ -1,7 +1,6 @@
 //! The asking proxy: what it says of itself, and where its connection comes from.
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -14,12 +13,11 @@ pub struct Subscriber {
     pub token: Option<Token>,
 }
 
-/// The proxy as it describes itself. Nothing of it is verified.
+/// The proxy as it describes itself. Nothing of it is verified. Its metadata is not kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     pub id: String,
     pub cluster: String,
-    pub metadata: BTreeMap<String, Value>,
     pub locality: Locality,
     /// The program, for example `envoy`.
     pub user_agent: String,
@@ -31,17 +29,6 @@ pub struct Locality {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
-}
-
-/// A value of a node's metadata.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    Bool(bool),
-    List(Vec<Value>),
-    Map(BTreeMap<String, Value>),
-    Null,
-    Number(f64),
-    String(String),
 }
 
 /// The other end of a connection, as the one who accepted it knows it.

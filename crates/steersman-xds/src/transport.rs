@@ -16,11 +16,16 @@ use crate::resources::core::Locality;
 use crate::subscriber;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Resources of at least this size are sent as they are in memory; smaller ones are copied, since a frame of HTTP/2 for each costs more.
 const SHARED_BYTES_MIN: usize = 4096;
+/// Small resources are joined up to this size, that of a frame of HTTP/2. A piece counts as taken when HTTP/2 has it, so that of a larger one nobody
+/// would notice that the peer takes nothing.
+const PIECE_BYTES: usize = 16 * 1024;
+/// As much of a text as is kept of what a proxy says of itself, but for its id.
+const TEXT_BYTES_MAX: usize = 256;
 /// The head of a gRPC message: whether it is compressed, and its length.
 pub(crate) const HEAD_BYTES: usize = 5;
 
@@ -130,46 +135,13 @@ pub(crate) struct Node {
     pub(crate) id: String,
     #[prost(string, tag = "2")]
     pub(crate) cluster: String,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) metadata: Option<Struct>,
+    /// A map that nothing is made of.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub(crate) metadata: Option<Bytes>,
     #[prost(message, optional, tag = "4")]
     pub(crate) locality: Option<Locality>,
     #[prost(string, tag = "6")]
     pub(crate) user_agent_name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Struct {
-    #[prost(btree_map = "string, message", tag = "1")]
-    pub(crate) fields: BTreeMap<String, Value>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ListValue {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) values: Vec<Value>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Value {
-    #[prost(oneof = "ValueKind", tags = "1, 2, 3, 4, 5, 6")]
-    pub(crate) kind: Option<ValueKind>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub(crate) enum ValueKind {
-    #[prost(int32, tag = "1")]
-    Null(i32),
-    #[prost(double, tag = "2")]
-    Number(f64),
-    #[prost(string, tag = "3")]
-    String(String),
-    #[prost(bool, tag = "4")]
-    Bool(bool),
-    #[prost(message, tag = "5")]
-    Struct(Struct),
-    #[prost(message, tag = "6")]
-    List(ListValue),
 }
 
 /// A response of either variant.
@@ -209,6 +181,9 @@ impl Response {
         for field in fields {
             if field.len() < SHARED_BYTES_MIN {
                 buffer.extend_from_slice(&field);
+                if buffer.len() >= PIECE_BYTES {
+                    pieces.push(buffer.split().freeze());
+                }
             } else {
                 pieces.push(buffer.split().freeze());
                 pieces.push(field);
@@ -231,30 +206,19 @@ impl From<Node> for subscriber::Node {
         let locality = node.locality.unwrap_or_default();
         subscriber::Node {
             id: node.id,
-            cluster: node.cluster,
-            metadata: node.metadata.map(map).unwrap_or_default(),
+            cluster: shortened(node.cluster),
             locality: subscriber::Locality {
-                region: locality.region,
-                zone: locality.zone,
-                sub_zone: locality.sub_zone,
+                region: shortened(locality.region),
+                zone: shortened(locality.zone),
+                sub_zone: shortened(locality.sub_zone),
             },
-            user_agent: node.user_agent_name,
+            user_agent: shortened(node.user_agent_name),
         }
     }
 }
 
-fn map(fields: Struct) -> BTreeMap<String, subscriber::Value> {
-    fields.fields.into_iter().map(|(name, field)| (name, value(field))).collect()
-}
-
-/// The depth is limited by prost, which reads at most 100 levels.
-fn value(field: Value) -> subscriber::Value {
-    match field.kind {
-        None | Some(ValueKind::Null(_)) => subscriber::Value::Null,
-        Some(ValueKind::Number(number)) => subscriber::Value::Number(number),
-        Some(ValueKind::String(text)) => subscriber::Value::String(text),
-        Some(ValueKind::Bool(bool)) => subscriber::Value::Bool(bool),
-        Some(ValueKind::Struct(fields)) => subscriber::Value::Map(map(fields)),
-        Some(ValueKind::List(list)) => subscriber::Value::List(list.values.into_iter().map(value).collect()),
-    }
+/// The beginning of a text that is kept as long as the stream.
+fn shortened(text: String) -> String {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    if end == text.len() { text } else { text[..end].to_owned() }
 }

@@ -11,6 +11,7 @@ pub(crate) struct Figure {
     min: f64,
     median: f64,
     max: f64,
+    /// Infinite where there is none.
     target: f64,
     /// Whether the median is within the target.
     met: bool,
@@ -42,8 +43,13 @@ impl Output {
         println!("{:<44} {:>8} {:>8} {:>8}  {:>8}", "", "min", "median", "max", "target");
         for figure in figures {
             let Figure { name, unit, min, median, max, target, met } = figure;
-            let verdict = if *met { "met" } else { "MISSED" };
+            let verdict = match met {
+                _ if target.is_infinite() => "",
+                true => "met",
+                false => "MISSED",
+            };
             let [min, median, max] = [min, median, max].map(|value| text(*value));
+            let target = if target.is_infinite() { "-".to_owned() } else { target.to_string() };
             println!("{name:<44} {min:>8} {median:>8} {max:>8}  {target:>8} {unit}  {verdict}");
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::load::{self, Load};
 use crate::objects;
 use crate::results::{IsWanted, Results, Sample};
 use crate::stage::Stage;
-use crate::target::{JSON, Target};
+use bench_client::target::{JSON, Target};
 
 /// The connections of the flood, each with one request in flight.
 const CONNECTIONS: usize = 500;

@@ -4,10 +4,10 @@ use anyhow::Context;
 use tokio::time::timeout;
 
 use crate::objects;
-use crate::process::Processes;
 use crate::results::{IsWanted, Results, Sample, median};
 use crate::stage::Stage;
-use crate::target::JSON;
+use bench_client::process::Processes;
+use bench_client::target::JSON;
 
 const OBJECTS: u64 = 23_000;
 /// The number of lists of each representation; the median counts.

@@ -11,7 +11,7 @@ use crate::errors::Errors;
 use crate::objects::{self, DEFINITIONS, WIDGETS};
 use crate::stage::{Bounds, Site, Stage};
 use crate::stages::{lists, many, watches, writes};
-use crate::target::JSON;
+use bench_client::target::JSON;
 
 /// The quantity that grows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -11,9 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::objects::{self, WIDGETS};
 use crate::results::{IsWanted, Results, Sample};
 use crate::stage::{Meter, Stage};
-use crate::target::{Body, JSON};
 use crate::watchers::{Streams, Watchers};
-use crate::wire::Connection;
+use bench_client::target::{Body, JSON};
+use bench_client::wire::Connection;
 
 const FANOUT_WATCHERS: usize = 1_000;
 const WRITERS: usize = 8;

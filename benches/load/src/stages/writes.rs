@@ -7,7 +7,7 @@ use crate::load::{self, Load, Outcome};
 use crate::objects;
 use crate::results::{IsWanted, Results, Sample};
 use crate::stage::Stage;
-use crate::target::{Body, JSON};
+use bench_client::target::{Body, JSON};
 
 const CREATE_WORKERS: usize = 64;
 const WORKERS: usize = 32;

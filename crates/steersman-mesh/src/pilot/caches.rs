@@ -1,13 +1,13 @@
 //! The objects that the pilot follows, and which of their changes matter.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::PartialObjectMeta;
+use parking_lot::Mutex;
 use steersman::cache::{CachedResource, Change, Index, Informer, LookupError, handler_fn};
 use steersman::{InformerFactory, Lister, ObjectKey, Scope as Watched};
 
@@ -27,8 +27,14 @@ pub(crate) struct Caches {
     pods: Lister<Pod>,
     pods_by_address: Index<Pod, IpAddr>,
     namespaces: Lister<PartialObjectMeta<Namespace>>,
-    /// Set when a Pod or namespace has changed so that proxies may have another scope.
-    rescoped: Arc<AtomicBool>,
+    rescoped: Arc<Mutex<Rescoped>>,
+}
+
+/// The Pods and namespaces that have changed so that proxies may have another scope, since somebody last looked.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Rescoped {
+    pub(crate) pods: HashSet<ObjectKey>,
+    pub(crate) namespaces: HashSet<String>,
 }
 
 impl Caches {
@@ -41,18 +47,18 @@ impl Caches {
         let namespaces = factory.informer::<PartialObjectMeta<Namespace>>(Watched::All);
         let noted = Arc::clone(changes);
         let _ = slices.add_handler(handler_fn(move |change: Change<'_, EndpointSlice>| noted.note(urgency(&change))));
-        let rescoped = Arc::<AtomicBool>::default();
+        let rescoped = Arc::<Mutex<Rescoped>>::default();
         let (noted, flag) = (Arc::clone(changes), Arc::clone(&rescoped));
         let _ = pods.add_handler(handler_fn(move |change: Change<'_, Pod>| {
             if changes_scope(&change) {
-                flag.store(true, Ordering::Release);
+                flag.lock().pods.extend(change.key());
                 noted.note(Urgency::Gathered);
             }
         }));
         let (noted, flag) = (Arc::clone(changes), Arc::clone(&rescoped));
         let _ = namespaces.add_handler(handler_fn(move |change: Change<'_, PartialObjectMeta<Namespace>>| {
             if changes_scope(&change) {
-                flag.store(true, Ordering::Release);
+                flag.lock().namespaces.extend(change.key().map(|key| key.name().to_owned()));
                 noted.note(Urgency::Gathered);
             }
         }));
@@ -69,9 +75,9 @@ impl Caches {
         }
     }
 
-    /// Whether the scopes of proxies have to be looked up again since the last call.
-    pub(crate) fn take_rescoped(&self) -> bool {
-        self.rescoped.swap(false, Ordering::AcqRel)
+    /// Whose scopes have to be looked up again since the last call.
+    pub(crate) fn take_rescoped(&self) -> Rescoped {
+        std::mem::take(&mut *self.rescoped.lock())
     }
 
     /// The objects that the world is made of.

@@ -1,6 +1,6 @@
 //! The proxies that are connected: what each should have, and what each has.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -9,9 +9,9 @@ use steersman::ObjectKey;
 use steersman_xds::{ProxyReport, Refusal, Source, StreamId, Subscriber, Subscription, View};
 use tokio::sync::watch;
 
-use crate::pilot::caches::Caches;
+use crate::pilot::caches::{Caches, Rescoped};
 use crate::pilot::identity::Identities;
-use crate::pilot::scope::{Scope, Snapshot};
+use crate::pilot::scope::{GroupKey, Groups, Scope, Snapshot, Touched};
 
 /// The proxies that are connected. The server of the protocol asks it, and tells it.
 pub struct Proxies {
@@ -28,10 +28,10 @@ pub struct Proxies {
 #[derive(Default)]
 struct Wanted {
     snapshot: Option<Arc<Snapshot>>,
-    common: Arc<View>,
-    /// The views of scopes with a stream that are not the common one.
-    views: BTreeMap<Scope, Arc<View>>,
+    groups: Groups,
     streams: HashMap<StreamId, Stream>,
+    /// The streams of each Pod.
+    by_pod: HashMap<ObjectKey, BTreeSet<StreamId>>,
 }
 
 struct Stream {
@@ -71,40 +71,29 @@ impl Proxies {
     }
 
     /// Gives every proxy what it should have of a new world. A proxy whose Pod is gone is let go.
-    pub(crate) fn publish(&self, snapshot: Arc<Snapshot>) {
+    ///
+    /// Views are made before the lock is taken, which every new stream needs. Proxies that the change does not concern cost nothing.
+    pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>) {
+        let affected = self.wanted.lock().affected(snapshot);
+        let made = affected.into_iter().map(|(key, view)| {
+            let new = snapshot.view(key.as_ref(), &view);
+            (key, (view, new))
+        });
+        let made: BTreeMap<GroupKey, (Arc<View>, Arc<View>)> = made.collect();
         let mut wanted = self.wanted.lock();
-        let Wanted { streams, views, common, .. } = &mut *wanted;
-        if self.caches.take_rescoped() {
-            streams.retain(|_, stream| match self.caches.pod(&stream.pod.key) {
-                Ok(pod) if pod.metadata.uid == stream.pod.uid => {
-                    stream.scope = self.caches.scope(&pod);
-                    true
-                }
-                _ => false,
-            });
+        let rescoped = self.caches.take_rescoped();
+        wanted.publish(snapshot, &made);
+        for stream in wanted.streams_of(&rescoped) {
+            wanted.rescope(stream, snapshot, &self.caches);
         }
-        *common = snapshot.view(None, common);
-        let mut kept = BTreeMap::new();
-        for stream in streams.values() {
-            if !snapshot.is_common(&stream.scope) && !kept.contains_key(&stream.scope) {
-                let previous = views.get(&stream.scope).unwrap_or(common);
-                kept.insert(stream.scope.clone(), snapshot.view(Some(&stream.scope), previous));
-            }
-        }
-        *views = kept;
-        for stream in streams.values() {
-            let view = if snapshot.is_common(&stream.scope) { &*common } else { &views[&stream.scope] };
-            stream.view.send_if_modified(|known| {
-                let is_new = !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, view));
-                if is_new {
-                    *known = Some(Arc::clone(view));
-                }
-                is_new
-            });
-        }
-        wanted.snapshot = Some(snapshot);
         drop(wanted);
         self.changed.send_replace(());
+    }
+
+    /// The number of views, and how many were made so far.
+    pub(crate) fn views(&self) -> (usize, u64) {
+        let wanted = self.wanted.lock();
+        (wanted.groups.len(), wanted.groups.n_made())
     }
 
     /// Follows changes of proxies and of what they should have.
@@ -134,8 +123,7 @@ impl Proxies {
 
     fn add(&self, stream: StreamId, pod: &Pod) -> Result<Subscription, Refusal> {
         let mut wanted = self.wanted.lock();
-        let Wanted { snapshot, common, views, streams } = &mut *wanted;
-        let snapshot = snapshot.as_ref().ok_or(Refusal::NotReady)?;
+        let snapshot = wanted.snapshot.clone().ok_or(Refusal::NotReady)?;
         // The Pod may have changed while its proxy was identified, and the change may have been published: it is looked up under the lock, so
         // that every later change finds the stream.
         let key = ObjectKey::of(pod);
@@ -144,16 +132,11 @@ impl Proxies {
             return Err(Refusal::Unknown(format!("Pod {key} is gone")));
         };
         let scope = self.caches.scope(&pod);
-        let view = if snapshot.is_common(&scope) {
-            Arc::clone(common)
-        } else {
-            let known = views.entry(scope.clone());
-            Arc::clone(known.or_insert_with(|| snapshot.view(Some(&scope), common)))
-        };
-        let (sender, views) = watch::channel(Some(view));
+        let (sender, views) = watch::channel(Some(wanted.groups.add(stream, &scope, &snapshot)));
         let pod = PodId { key, uid: pod.metadata.uid.clone() };
         let owner = format!("{}/{}", pod.key, pod.uid.as_deref().unwrap_or_default()).into();
-        streams.insert(stream, Stream { pod, scope, view: sender });
+        wanted.by_pod.entry(pod.key.clone()).or_default().insert(stream);
+        wanted.streams.insert(stream, Stream { pod, scope, view: sender });
         Ok(Subscription { owner, views })
     }
 
@@ -190,8 +173,87 @@ impl Source for Proxies {
 
     fn ended(&self, stream: StreamId) {
         self.reports.lock().remove(&stream);
-        self.wanted.lock().streams.remove(&stream);
+        self.wanted.lock().remove(stream);
         self.changed.send_replace(());
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// The groups that a snapshot concerns, with their views until now.
+    fn affected(&self, snapshot: &Arc<Snapshot>) -> Vec<(GroupKey, Arc<View>)> {
+        let is_known = self.snapshot.as_ref().is_some_and(|known| Arc::ptr_eq(known, snapshot));
+        match snapshot.touched() {
+            Touched::Services { .. } if !is_known => self.groups.affected(snapshot.touched()),
+            Touched::All | Touched::Services { .. } => Vec::new(),
+        }
+    }
+
+    fn publish(&mut self, snapshot: &Arc<Snapshot>, made: &BTreeMap<GroupKey, (Arc<View>, Arc<View>)>) {
+        let before = self.snapshot.replace(Arc::clone(snapshot));
+        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, snapshot)) {
+            return;
+        }
+        let Wanted { groups, streams, .. } = self;
+        let tell = |stream: StreamId, view: &Arc<View>| {
+            if let Some(stream) = streams.get(&stream) {
+                stream.tell(view);
+            }
+        };
+        match snapshot.touched() {
+            Touched::Services { .. } => groups.publish(snapshot, made, tell),
+            Touched::All => groups.rebuild(snapshot, streams.iter().map(|(id, stream)| (*id, &stream.scope)), tell),
+        }
+    }
+
+    /// The streams of Pods that have changed so that they may have another scope, or are gone.
+    fn streams_of(&self, rescoped: &Rescoped) -> Vec<StreamId> {
+        if rescoped.namespaces.is_empty() {
+            return rescoped.pods.iter().filter_map(|key| self.by_pod.get(key)).flatten().copied().collect();
+        }
+        let is_meant = |pod: &ObjectKey| {
+            pod.namespace().is_some_and(|namespace| rescoped.namespaces.contains(namespace))
+                || rescoped.pods.contains(pod)
+        };
+        self.streams.iter().filter(|(_, stream)| is_meant(&stream.pod.key)).map(|(id, _)| *id).collect()
+    }
+
+    /// Looks a stream's Pod up again. It is let go if that is gone.
+    fn rescope(&mut self, id: StreamId, snapshot: &Snapshot, caches: &Caches) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let pod = caches.pod(&stream.pod.key).ok().filter(|pod| pod.metadata.uid == stream.pod.uid);
+        let Some(pod) = pod else { return self.remove(id) };
+        let scope = caches.scope(&pod);
+        if scope == stream.scope {
+            return;
+        }
+        self.groups.remove(id, &std::mem::replace(&mut stream.scope, scope));
+        let view = self.groups.add(id, &stream.scope, snapshot);
+        stream.tell(&view);
+    }
+
+    fn remove(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        self.groups.remove(id, &stream.scope);
+        if let Some(streams) = self.by_pod.get_mut(&stream.pod.key) {
+            streams.remove(&id);
+            if streams.is_empty() {
+                self.by_pod.remove(&stream.pod.key);
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn tell(&self, view: &Arc<View>) {
+        self.view.send_if_modified(|known| {
+            let is_new = !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, view));
+            if is_new {
+                *known = Some(Arc::clone(view));
+            }
+            is_new
+        });
     }
 }
 
@@ -239,16 +301,16 @@ mod tests {
                 Err(_) => tokio::task::yield_now().await,
             }
         };
-        proxies.publish(Arc::default());
+        proxies.publish(&Arc::default());
         // While its proxy shows who it is, the Pod changes, and that is published.
         let patch = json!({"metadata": {"annotations": {CALLS: "web"}}});
         let pods = Api::<Pod>::namespaced(plane.client(), "default");
         pods.patch("client", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        while !proxies.caches.take_rescoped() {
+        while proxies.caches.take_rescoped() == Rescoped::default() {
             tokio::task::yield_now().await;
         }
-        proxies.publish(Arc::default());
-        assert!(!proxies.caches.take_rescoped(), "nothing will look at the Pod again");
+        proxies.publish(&Arc::default());
+        assert_eq!(proxies.caches.take_rescoped(), Rescoped::default(), "nothing will look at the Pod again");
         let subscription = proxies.add(StreamId(1), &identified).unwrap();
         assert_eq!(*subscription.owner, *format!("default/client/{}", identified.metadata.uid.as_deref().unwrap()));
         let calls = proxies.wanted.lock().streams[&StreamId(1)].scope.calls.clone();

@@ -6,6 +6,7 @@
 //! namespace, so that a first route for a namespace changes no listener of a port that is declared as HTTP.
 
 mod backends;
+mod differences;
 mod listeners;
 mod rewrite;
 mod routes;
@@ -14,7 +15,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use steersman_xds::Resource;
 
 use crate::pilot::world::{Backend, Frontend, FrontendPort, PortName, Protocol, Table, World};
 
+pub(crate) use crate::pilot::resources::differences::differences;
 pub(crate) use crate::pilot::resources::listeners::EXPLICIT;
 pub(crate) use crate::pilot::resources::routes::explicit_routes;
 
@@ -132,6 +134,21 @@ impl Resources {
         own.or_else(|| self.routes.get(&place(None))).map(|kept| &kept.resource)
     }
 
+    /// The ports of which something is not the same in `previous`.
+    pub(crate) fn differences(&self, previous: &Resources) -> BTreeSet<PortName> {
+        let mut ports = BTreeSet::new();
+        differences(&previous.clusters, &self.clusters, is_same, |port| ports.extend([port.clone()]));
+        differences(&previous.endpoints, &self.endpoints, is_same, |port| ports.extend([port.clone()]));
+        differences(&previous.routes, &self.routes, is_same, |(port, _)| ports.extend([port.clone()]));
+        let is_kept = |one: &Kept<PortName>, other: &Kept<PortName>| is_same(one, other) && one.input == other.input;
+        differences(&previous.listeners, &self.listeners, is_kept, |place| {
+            // An address may go from one Service to another.
+            let owners = [previous, self].into_iter().filter_map(|resources| resources.listeners.get(place));
+            ports.extend(owners.map(|owner| owner.input.clone()));
+        });
+        ports
+    }
+
     /// The listener of the explicit proxy.
     pub(crate) fn explicit(&self) -> Option<&Arc<Resource>> {
         self.explicit.as_ref().map(|kept| &kept.resource)
@@ -155,6 +172,10 @@ impl Filters {
     pub(crate) fn of(port: &FrontendPort, namespace: Option<&str>) -> Filters {
         if port.is_http(namespace) { Filters::Http } else { Filters::Tcp }
     }
+}
+
+fn is_same<I>(one: &Kept<I>, other: &Kept<I>) -> bool {
+    Arc::ptr_eq(&one.resource, &other.resource)
 }
 
 /// The resource of `input`: the previous one if it was made from the same, or turns out to be the same.

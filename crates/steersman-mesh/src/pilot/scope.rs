@@ -3,8 +3,10 @@
 //! Proxies of the same scope share one view, and scopes for which the same comes out share one too. A view stays the same `Arc` as long
 //! as nothing in it changes, so that a change of something else costs its proxies nothing.
 
+mod groups;
 #[cfg(test)]
 mod tests;
+mod touched;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +14,11 @@ use std::sync::Arc;
 use steersman_xds::{Kind, Resource, Set, View};
 
 use crate::pilot::resources::{EXPLICIT, Filters, Options, Resources, explicit_routes};
+use crate::pilot::scope::touched::FrontendChange;
 use crate::pilot::world::{Frontend, PortName, ServiceName, World};
+
+pub(crate) use crate::pilot::scope::groups::{GroupKey, Groups};
+pub(crate) use crate::pilot::scope::touched::Touched;
 
 /// The annotation of a Pod, or of a namespace for its Pods, with the Services that the Pod calls: names with commas between
 /// them, `NAME` for one of its own namespace, `NAME.NAMESPACE` for another, `*.NAMESPACE` for all of a namespace, `*` for all. Without it,
@@ -61,7 +67,7 @@ pub enum CallsError {
 }
 
 /// A world with its resources.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Snapshot {
     /// The world.
     pub world: World,
@@ -69,6 +75,8 @@ pub struct Snapshot {
     options: Options,
     /// The namespaces that have consumer routes.
     consumers: BTreeSet<String>,
+    /// The difference from the snapshot before.
+    touched: Touched,
 }
 
 // === impl Calls ===
@@ -106,6 +114,18 @@ impl Calls {
 
 // === impl Snapshot ===
 
+impl Default for Snapshot {
+    fn default() -> Snapshot {
+        Snapshot {
+            world: World::default(),
+            resources: Resources::default(),
+            options: Options::default(),
+            consumers: BTreeSet::new(),
+            touched: Touched::All,
+        }
+    }
+}
+
 impl Snapshot {
     /// The snapshot of `world`. What is the same in `previous` is not encoded again.
     pub fn of(world: World, options: &Options, previous: &Snapshot) -> Snapshot {
@@ -114,8 +134,18 @@ impl Snapshot {
         let known = if previous.options == *options { &previous.resources } else { &nothing };
         let resources = Resources::of(&world, options, known);
         let ports = world.frontends.values().flat_map(|frontend| &frontend.ports);
-        let consumers = ports.flat_map(|port| port.consumers.keys().cloned()).collect();
-        Snapshot { world, resources, options: options.clone(), consumers }
+        let consumers: BTreeSet<String> = ports.flat_map(|port| port.consumers.keys().cloned()).collect();
+        let is_alike = previous.options == *options && previous.consumers == consumers;
+        let touched = match is_alike {
+            true => Touched::between((&previous.world, &previous.resources), (&world, &resources)),
+            false => Touched::All,
+        };
+        Snapshot { world, resources, options: options.clone(), consumers, touched }
+    }
+
+    /// The difference from the snapshot before.
+    pub(crate) fn touched(&self) -> &Touched {
+        &self.touched
     }
 
     /// The routes of a port, for clients of a namespace with a consumer route or for all others.
@@ -129,7 +159,7 @@ impl Snapshot {
     }
 
     /// The view for proxies of `scope`; without one, for all proxies for which nothing special is said. The result is `previous` itself if
-    /// that is the same.
+    /// that is the same. `previous` is the view of the same scope in the snapshot before, or one without the explicit proxy.
     pub fn view(&self, scope: Option<&Scope>, previous: &Arc<View>) -> Arc<View> {
         let namespace = scope.map(|scope| scope.namespace.as_str());
         let frontends = self.frontends(scope);
@@ -149,9 +179,18 @@ impl Snapshot {
         }
         if let (Some(listener), Some(namespace)) = (self.resources.explicit(), namespace) {
             parts.listeners.push(Arc::clone(listener));
-            let routes = explicit_routes(&frontends, namespace, &self.options.cluster_domain);
-            let known = previous.get(Kind::Route, EXPLICIT).filter(|known| known.version() == routes.version());
-            parts.routes.push(known.cloned().unwrap_or_else(|| Arc::new(routes)));
+            let known = previous.get(Kind::Route, EXPLICIT);
+            let may_differ = !matches!(&self.touched, Touched::Services { frontends: FrontendChange::None, .. });
+            let routes = match known {
+                // The table names hosts and clusters, not endpoints.
+                Some(known) if !may_differ => Arc::clone(known),
+                _ => {
+                    let routes = explicit_routes(&frontends, namespace, &self.options.cluster_domain);
+                    let same = known.filter(|known| known.version() == routes.version());
+                    same.cloned().unwrap_or_else(|| Arc::new(routes))
+                }
+            };
+            parts.routes.push(routes);
         }
         parts.into_view(previous)
     }

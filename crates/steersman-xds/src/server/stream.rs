@@ -14,7 +14,7 @@ use http_body::Body;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{AcquireError, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -140,7 +140,13 @@ impl<S: Source> Stream<S> {
         B: Body<Data = Bytes> + Unpin,
     {
         let (shared, timeout) = (self.shared.clone(), self.shared.options.stall_timeout);
-        let Ok(Ok(_turn)) = tokio::time::timeout(timeout, shared.unidentified.acquire()).await else {
+        let address = self.peer.address.map(|address| address.ip());
+        let turn = async {
+            // The turn of its address comes first: of those that wait for one among all, few are of one address.
+            let own = shared.peers.turn(address).await?;
+            Ok::<_, AcquireError>((own, shared.unidentified.acquire().await?))
+        };
+        let Ok(Ok(_turn)) = tokio::time::timeout(timeout, turn).await else {
             return Err(Status::new(Code::Unavailable, "many proxies open a stream at the same time; ask again"));
         };
         let first = match tokio::time::timeout(timeout, reader.next()).await {
@@ -250,9 +256,9 @@ impl<S: Source> Served<S> {
                 Err(TrySendError::Closed(())) => return true,
             };
             let Some(response) = self.session.next(now()) else { return true };
+            self.delivery.begin(&self.stream.progress, self.stream.shared.options.stall_timeout);
             self.stream.progress.given();
             permit.send(Outgoing::Message(response.encode()));
-            self.delivery.given(&self.stream.progress, self.stream.shared.options.stall_timeout);
         }
     }
 
@@ -283,9 +289,13 @@ impl<S: Source> Served<S> {
 // === impl Delivery ===
 
 impl Delivery {
-    fn given(&mut self, progress: &Progress, timeout: std::time::Duration) {
-        self.n_asked = progress.n_asked();
-        self.deadline.get_or_insert_with(|| Instant::now() + timeout);
+    /// A response will be given. The time begins with the first that is not taken: one that was taken long ago leaves none of its time, or a
+    /// peer would be cut off that has got another response a moment before.
+    fn begin(&mut self, progress: &Progress, timeout: std::time::Duration) {
+        if self.deadline.is_none() || progress.is_drained() {
+            self.n_asked = progress.n_asked();
+            self.deadline = Some(Instant::now() + timeout);
+        }
     }
 
     /// Whether the time is over and the peer has taken nothing in it.
@@ -317,5 +327,39 @@ async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::body::OutgoingBody;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_has_time_of_its_own() {
+        let timeout = Duration::from_secs(30);
+        let (mut body, sender, progress) = OutgoingBody::new();
+        let mut take = || while Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_ready() {};
+        let mut delivery = Delivery::default();
+        let give = |delivery: &mut Delivery| {
+            delivery.begin(&progress, timeout);
+            progress.given();
+            sender.try_send(Outgoing::Message(vec![Bytes::from_static(b"a")])).unwrap();
+        };
+        give(&mut delivery);
+        take();
+        tokio::time::advance(timeout - Duration::from_millis(1)).await;
+        give(&mut delivery);
+        tokio::time::advance(Duration::from_millis(2)).await;
+        assert!(!delivery.is_stalled(&progress, timeout), "it was given a moment ago");
+        tokio::time::advance(timeout).await;
+        assert!(delivery.is_stalled(&progress, timeout), "nothing of it was taken");
+        take();
+        tokio::time::advance(timeout).await;
+        assert!(!delivery.is_stalled(&progress, timeout));
+        assert_eq!(delivery.deadline, None);
     }
 }

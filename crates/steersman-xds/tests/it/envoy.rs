@@ -20,7 +20,6 @@ async fn traffic_moves(api_type: ApiType) {
     let envoy = Envoy::start(&program, api_type, address);
     let report = plane.until_settled(&first).await;
     assert_eq!(report.subscriber.node.id, "test");
-    assert!(report.subscriber.node.metadata.contains_key("role"));
     assert!(report.rejections.is_empty() && report.hurried.is_empty(), "{report:?}");
 
     let mut load = Load::start(port);

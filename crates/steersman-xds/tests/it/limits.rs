@@ -73,9 +73,13 @@ fn ask(node: &str, kind: Kind, names: &[&str]) -> Bytes {
 
 impl Client {
     async fn connect(running: &Running) -> Client {
+        Client::connect_from(running, Peer::default()).await
+    }
+
+    async fn connect_from(running: &Running, peer: Peer) -> Client {
         let (near, far) = tokio::io::duplex(16 * 1024);
         let server = running.server.clone();
-        let served = tokio::spawn(async move { server.serve(far, Peer::default()).await });
+        let served = tokio::spawn(async move { server.serve(far, peer).await });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         let (sender, connection) =
             builder.initial_stream_window_size(WINDOW_BYTES).handshake(TokioIo::new(near)).await.unwrap();
@@ -177,6 +181,29 @@ async fn streams_without_an_owner_are_few_and_take_no_place_of_others() {
     running.stop().await;
 }
 
+/// An address that opens many streams and says nothing waits for itself; others are served at once.
+#[tokio::test(start_paused = true)]
+async fn an_address_cannot_take_the_turns_of_others() {
+    let options = Options::default().unidentified_max(4).unidentified_per_address_max(2);
+    let running = Running::start(None, options).await;
+    running.set(&Arc::new(View::new()));
+    let from = |address: &str| Peer { address: Some(address.parse().unwrap()), certificate: None };
+    let mut silent = Vec::new();
+    for port in 1..=10 {
+        let mut client = Client::connect_from(&running, from(&format!("10.0.0.1:{port}"))).await;
+        let response = client.open(PATH, &[]).await;
+        silent.push((client, response));
+    }
+    let mut client = Client::connect_from(&running, from("10.0.0.2:1")).await;
+    let mut served = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    tokio::time::timeout(Duration::from_secs(1), served.body_mut().frame()).await.unwrap().unwrap().unwrap();
+    let mut late = Client::connect_from(&running, from("10.0.0.1:11")).await;
+    let mut waiting = late.open(PATH, &[ask("b", Kind::Cluster, &[])]).await;
+    let early = tokio::time::timeout(Duration::from_secs(10), waiting.body_mut().frame()).await;
+    assert!(early.is_err(), "it waits for the others of its address: {early:?}");
+    running.stop().await;
+}
+
 /// A stranger learns nothing of its request: the owner of a stream is found out first.
 #[tokio::test]
 async fn a_stranger_is_refused_before_its_request_is_read() {
@@ -211,6 +238,20 @@ async fn a_peer_that_takes_nothing_loses_its_connection() {
     let ended = client.served.await.unwrap();
     assert!(matches!(ended, Err(ConnectionError::Stalled(_))), "{ended:?}");
     assert!(!other.served.is_finished());
+    drop(response);
+    running.stop().await;
+}
+
+/// Neither is one kept that could take the whole response into the buffers of HTTP/2, if that were one piece.
+#[tokio::test]
+async fn a_peer_that_takes_nothing_of_many_small_resources_loses_its_connection() {
+    let running = Running::start(None, Options::default().stall_timeout(Duration::from_millis(300))).await;
+    let small = |n: u32| Resource::from_bytes(Kind::Cluster, format!("c{n}"), Bytes::from(vec![b'x'; 400]));
+    running.set(&Arc::new(View::new().with(Kind::Cluster, set((0..1_000).map(small)))));
+    let mut client = Client::connect(&running).await;
+    let response = client.open(PATH, &[ask("a", Kind::Cluster, &[])]).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), client.served).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ConnectionError::Stalled(_))), "{ended:?}");
     drop(response);
     running.stop().await;
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use steersman::metrics::Metrics;
 use steersman::metrics::prometheus_client::collector::Collector;
 use steersman::metrics::prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use steersman::metrics::prometheus_client::metrics::counter::ConstCounter;
 use steersman::metrics::prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::pilot::proxies::Proxies;
@@ -31,17 +32,21 @@ impl Collector for Counted {
             .map(|report| report.rejections.len())
             .sum();
         let n_routes = proxies.snapshot().map_or(0, |snapshot| snapshot.world.verdicts.len());
+        let (n_views, n_made) = proxies.views();
         let gauges = [
             ("mesh_pilot_proxies", "Proxies that are connected", standings.len()),
             ("mesh_pilot_proxies_settled", "Of these, proxies that have everything they should have", n_settled),
             ("mesh_pilot_rejections", "Resources that a proxy refuses", n_rejections),
+            ("mesh_pilot_views", "Groups of proxies with the same scope", n_views),
             ("mesh_pilot_routes", "Routes with a Service among their parents", n_routes),
         ];
         for (name, help, count) in gauges {
             let gauge = number(count);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        Ok(())
+        let help = "Views that were made, of which each is shared by all proxies with the same scope";
+        let made = ConstCounter::new(n_made);
+        made.encode(encoder.encode_descriptor("mesh_pilot_views_made", help, None, made.metric_type())?)
     }
 }
 

@@ -21,6 +21,8 @@ use crate::pilot::proxies::{PodId, Proxies};
 /// The readiness gate, and the condition that it waits for.
 pub(crate) const CONFIGURED: &str = "mesh.steersman.dev/configured";
 
+/// How long reports of proxies are gathered before Pods are looked at.
+const GATHERED: Duration = Duration::from_millis(50);
 /// When a write that failed is made again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -52,6 +54,12 @@ impl PodConditions {
                     if changed.is_err() {
                         return Ok(());
                     }
+                    // All proxies are looked at: not once more for each of thousands that report.
+                    tokio::select! {
+                        () = stop.cancelled() => return Ok(()),
+                        () = tokio::time::sleep(GATHERED) => {}
+                    }
+                    changes.mark_unchanged();
                 }
             }
             is_complete = tokio::select! {

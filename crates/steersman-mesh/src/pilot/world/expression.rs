@@ -112,7 +112,7 @@ impl Counter<'_> {
                 let loops = match &*repetition.ast {
                     Ast::Literal(_) | Ast::Dot(_) | Ast::ClassPerl(_) | Ast::ClassBracketed(_) => 2,
                     // A part that may match nothing is wrapped.
-                    _ => 4,
+                    _ => 5,
                 };
                 repeated(one, loops, &repetition.op.kind)?
             }
@@ -332,6 +332,9 @@ mod tests {
         (r"(a|b|cd)*x", 10),
         (r"\W", 15),
         (r"(?i)[^k]", 26),
+        (r"(?i)(?:\W+)*?", 47),
+        (r"(?i)(?:[\W\d]+?)*", 45),
+        (r"(?i)(?:(?U:\W+))*", 47),
         (r"[[:alpha:]]{1,8}", 19),
         (r"/[a-z]{1,60}/[a-z]{1,60}", 244),
         (r"\bx\B", 7),

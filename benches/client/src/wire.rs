@@ -13,10 +13,10 @@ const READ_BYTES: usize = 16 * 1024;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 64;
 
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-pub(crate) struct Connection {
+pub struct Connection {
     stream: Box<dyn Stream>,
     /// Bytes that were read and not yet consumed.
     buffer: BytesMut,
@@ -53,7 +53,7 @@ enum State {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Box<dyn Stream>) -> Connection {
+    pub fn new(stream: Box<dyn Stream>) -> Connection {
         Connection { stream, buffer: BytesMut::new() }
     }
 
@@ -62,7 +62,7 @@ impl Connection {
     /// # Errors
     ///
     /// If the peer disconnects or does not speak HTTP; the connection is unusable then.
-    pub(crate) async fn exchange(&mut self, request: &[u8], sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<u16> {
+    pub async fn exchange(&mut self, request: &[u8], sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
         let (status, framing) = self.head().await?;
@@ -74,14 +74,14 @@ impl Connection {
     }
 
     /// Like [`Connection::exchange`], with the body collected.
-    pub(crate) async fn ask(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    pub async fn ask(&mut self, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
         let mut body = Vec::new();
         let status = self.exchange(request, &mut |piece| body.extend_from_slice(piece)).await?;
         Ok((status, body))
     }
 
     /// Sends a request whose answer is a stream, and returns the status when its head has arrived.
-    pub(crate) async fn begin(&mut self, request: &[u8]) -> io::Result<u16> {
+    pub async fn begin(&mut self, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
         let (status, framing) = self.head().await?;
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// Reads the rest of the answer to [`Connection::begin`], until it ends.
-    pub(crate) async fn follow(&mut self, sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<()> {
+    pub async fn follow(&mut self, sink: &mut (dyn FnMut(&[u8]) + Send)) -> io::Result<()> {
         self.chunked(sink).await
     }
 

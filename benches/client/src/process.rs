@@ -16,32 +16,32 @@ const IDLE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The processes of a server, whose figures are summed: kube-apiserver and etcd, or one.
 #[derive(Clone, Debug)]
-pub(crate) struct Processes {
-    pub(crate) ids: Vec<u32>,
+pub struct Processes {
+    pub ids: Vec<u32>,
 }
 
 impl Processes {
     /// The processor time of all threads since the start.
-    pub(crate) fn cpu_s(&self) -> io::Result<f64> {
+    pub fn cpu_s(&self) -> io::Result<f64> {
         self.sum(|id| cpu_s(&id.to_string()))
     }
 
-    pub(crate) fn resident_mb(&self) -> io::Result<f64> {
+    pub fn resident_mb(&self) -> io::Result<f64> {
         self.sum(|id| status_mb(id, "VmRSS:"))
     }
 
     /// The peak of resident memory since the start, or since [`Processes::reset_peak`].
-    pub(crate) fn peak_mb(&self) -> io::Result<f64> {
+    pub fn peak_mb(&self) -> io::Result<f64> {
         self.sum(|id| status_mb(id, "VmHWM:"))
     }
 
     /// Resets the peak to the current resident memory; 5 is the kernel's code for that, see proc_pid_clear_refs(5).
-    pub(crate) fn reset_peak(&self) -> io::Result<()> {
+    pub fn reset_peak(&self) -> io::Result<()> {
         self.ids.iter().try_for_each(|id| fs::write(format!("/proc/{id}/clear_refs"), "5"))
     }
 
     /// Waits until the processes are idle, at most for half a minute.
-    pub(crate) async fn settle(&self) -> io::Result<()> {
+    pub async fn settle(&self) -> io::Result<()> {
         let start = Instant::now();
         let mut n_idle = 0;
         while n_idle < IDLE_WINDOWS && start.elapsed() < IDLE_WAIT_MAX {
@@ -59,7 +59,7 @@ impl Processes {
 }
 
 /// The processor time of a process since its start; `id` is a number or `self`.
-pub(crate) fn cpu_s(id: &str) -> io::Result<f64> {
+pub fn cpu_s(id: &str) -> io::Result<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
     // The name of the program, in parentheses, may contain anything; utime and stime are the 12th and 13th field after
     // it.

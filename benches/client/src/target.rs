@@ -14,10 +14,10 @@ use crate::kubeconfig::Access;
 use crate::wire::{Connection, Stream};
 
 /// The media type of plain JSON.
-pub(crate) const JSON: &str = "application/json";
+pub const JSON: &str = "application/json";
 
 #[derive(Clone)]
-pub(crate) struct Target {
+pub struct Target {
     /// Host and port, as in the URL.
     authority: String,
     tls: Option<Tls>,
@@ -37,7 +37,7 @@ impl Target {
     /// # Errors
     ///
     /// If the URL, the certificates or the key cannot be used.
-    pub(crate) fn new(access: Access) -> anyhow::Result<Target> {
+    pub fn new(access: Access) -> anyhow::Result<Target> {
         let (is_tls, rest) = match (access.server.strip_prefix("https://"), access.server.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
             (_, Some(rest)) => (false, rest),
@@ -58,12 +58,12 @@ impl Target {
     }
 
     /// The same server, with requests that impersonate another user.
-    pub(crate) fn impersonating(&self, user: &str) -> Target {
+    pub fn impersonating(&self, user: &str) -> Target {
         Target { headers: format!("{}Impersonate-User: {user}\r\n", self.headers), ..self.clone() }
     }
 
     /// Adds a request to `out`.
-    pub(crate) fn request(&self, out: &mut Vec<u8>, method: &str, path: &str, accept: &str, body: Option<Body<'_>>) {
+    pub fn request(&self, out: &mut Vec<u8>, method: &str, path: &str, accept: &str, body: Option<Body<'_>>) {
         let Target { headers, .. } = self;
         out.extend_from_slice(
             format!("{method} {path} HTTP/1.1\r\n{headers}Accept: {accept}\r\nAccept-Encoding: identity\r\n")
@@ -81,7 +81,7 @@ impl Target {
         }
     }
 
-    pub(crate) fn get(&self, path: &str, accept: &str) -> Vec<u8> {
+    pub fn get(&self, path: &str, accept: &str) -> Vec<u8> {
         let mut out = Vec::new();
         self.request(&mut out, "GET", path, accept, None);
         out
@@ -90,7 +90,7 @@ impl Target {
     /// # Errors
     ///
     /// If nothing listens, or TLS cannot be negotiated.
-    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+    pub async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = self.tcp().await?;
         let stream: Box<dyn Stream> = match &self.tls {
             Some(tls) => {
@@ -107,7 +107,7 @@ impl Target {
     /// # Errors
     ///
     /// As for [`Target::connect`], and if the server does not speak HTTP/2.
-    pub(crate) async fn connect_http2(
+    pub async fn connect_http2(
         &self,
     ) -> anyhow::Result<(h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>)> {
         let tls = self.tls.as_ref().context("HTTP/2 without TLS is not supported")?;
@@ -119,7 +119,7 @@ impl Target {
     }
 
     /// A GET in the form of HTTP/2.
-    pub(crate) fn http2_get(&self, path: &str) -> anyhow::Result<http::Request<()>> {
+    pub fn http2_get(&self, path: &str) -> anyhow::Result<http::Request<()>> {
         let mut request = http::Request::get(format!("https://{}{path}", self.authority)).header("accept", JSON);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -137,9 +137,9 @@ impl Target {
 
 /// The body of a request.
 #[derive(Clone, Copy)]
-pub(crate) struct Body<'a> {
-    pub(crate) media_type: &'static str,
-    pub(crate) bytes: &'a [u8],
+pub struct Body<'a> {
+    pub media_type: &'static str,
+    pub bytes: &'a [u8],
 }
 
 // === impl Tls ===

@@ -12,16 +12,16 @@ use serde::Deserialize;
 
 /// The content of the current context.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Access {
+pub struct Access {
     /// The URL of the server.
-    pub(crate) server: String,
+    pub server: String,
     /// The CA certificates of the server in PEM.
-    pub(crate) authority: Option<Vec<u8>>,
+    pub authority: Option<Vec<u8>>,
     /// The name in the server's certificate, if it is not the one in the URL.
-    pub(crate) server_name: Option<String>,
+    pub server_name: Option<String>,
     /// A certificate and its key in PEM.
-    pub(crate) certificate: Option<(Vec<u8>, Vec<u8>)>,
-    pub(crate) token: Option<String>,
+    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    pub token: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,7 +91,7 @@ struct User {
 /// # Errors
 ///
 /// If it cannot be read, or has an unsupported part.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Access> {
+pub fn read(path: &Path) -> anyhow::Result<Access> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let directory = path.parent().unwrap_or(Path::new("."));
     parse(&text, directory).with_context(|| format!("cannot use {}", path.display()))
