@@ -21,8 +21,8 @@ targets! {
     config_files
     definitions
     denials
-    dump
     discovery
+    dump
     etcd_snapshot
     fields_v1
     format
