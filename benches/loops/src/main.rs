@@ -4,7 +4,6 @@
 //! unused one. It runs against any cluster that a kubeconfig names; the objects it creates are deleted again, as part
 //! of the measurement. Each wait ends after `--limit` at the latest.
 
-mod process;
 mod storm;
 mod writes;
 
@@ -16,6 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use bench_client::process::Processes;
 use clap::Parser;
 use futures::StreamExt as _;
 use futures::stream;
@@ -97,7 +97,8 @@ async fn measure(options: &Options) -> anyhow::Result<BTreeMap<&'static str, f64
         return Ok(figures);
     }
     if let (Some(pods), Some(pid)) = (options.storm, options.pid) {
-        storm::measure(&client, options, pods, pid, &mut figures).await.context("storm")?;
+        let server = Processes { ids: vec![pid] };
+        storm::measure(&client, options, pods, &server, &mut figures).await.context("storm")?;
         return Ok(figures);
     }
     deployments(&client, options, &mut figures).await.context("deployments")?;
@@ -201,12 +202,13 @@ async fn namespace(
 async fn rest(client: &Client, options: &Options, figures: &mut BTreeMap<&'static str, f64>) -> anyhow::Result<()> {
     sleep(SETTLE).await;
     let before = writes::count(client).await?;
-    let (cpu_before, start) = (options.pid.map(process::cpu_s).transpose()?, Instant::now());
+    let server = options.pid.map(|pid| Processes { ids: vec![pid] });
+    let (cpu_before, start) = (server.as_ref().map(Processes::cpu_s).transpose()?, Instant::now());
     sleep(Duration::from_secs(options.rest)).await;
     let took = start.elapsed().as_secs_f64();
-    if let (Some(pid), Some(cpu_before)) = (options.pid, cpu_before) {
-        figures.insert("rest_cpu_percent", (process::cpu_s(pid)? - cpu_before) / took * 100.0);
-        figures.insert("rest_resident_mb", process::resident_mb(pid)?);
+    if let (Some(server), Some(cpu_before)) = (server, cpu_before) {
+        figures.insert("rest_cpu_percent", (server.cpu_s()? - cpu_before) / took * 100.0);
+        figures.insert("rest_resident_mb", server.resident_mb()?);
     }
     let written = writes::since(&before, &writes::count(client).await?);
     let is_lease = |what: &str| what.ends_with(" leases");

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bench_client::process::Processes;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
-use crate::{Options, SETTLE, count, create, deployment, end_namespace, make_namespace, process, until};
+use crate::{Options, SETTLE, count, create, deployment, end_namespace, make_namespace, until};
 
 const NAMESPACE: &str = "bench-storm";
 /// Pods of each Deployment.
@@ -22,11 +23,11 @@ pub(crate) async fn measure(
     client: &Client,
     options: &Options,
     pods: u32,
-    pid: u32,
+    server: &Processes,
     figures: &mut BTreeMap<&'static str, f64>,
 ) -> anyhow::Result<()> {
     sleep(SETTLE).await;
-    let before = process::resident_mb(pid)?;
+    let before = server.resident_mb()?;
     make_namespace(client, NAMESPACE).await?;
     let start = Instant::now();
     let deployments = (0..pods.div_ceil(REPLICAS)).map(|number| {
@@ -42,12 +43,12 @@ pub(crate) async fn measure(
     let start = Instant::now();
     end_namespace(client, options, NAMESPACE).await?;
     figures.insert("storm_deleted_s", start.elapsed().as_secs_f64());
-    figures.insert("storm_peak_mb", process::peak_mb(pid)?);
+    figures.insert("storm_peak_mb", server.peak_mb()?);
     let (start, rest) = (Instant::now(), Duration::from_secs(options.rest));
     while start.elapsed() < rest {
-        eprintln!("{:.0} s after the storm: {:.1} MB", start.elapsed().as_secs_f64(), process::resident_mb(pid)?);
+        eprintln!("{:.0} s after the storm: {:.1} MB", start.elapsed().as_secs_f64(), server.resident_mb()?);
         sleep(STEP.min(rest.saturating_sub(start.elapsed()))).await;
     }
-    figures.insert("storm_kept_mb", process::resident_mb(pid)? - before);
+    figures.insert("storm_kept_mb", server.resident_mb()? - before);
     Ok(())
 }

@@ -54,6 +54,13 @@ struct Texts {
     all: Vec<Bytes>,
 }
 
+/// How much a proxy has of what it asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum View {
+    Partial,
+    Whole,
+}
+
 /// A change that proxies will acknowledge.
 struct Expected {
     kind: Kind,
@@ -108,11 +115,11 @@ impl Fleet {
     }
 
     /// A proxy has acknowledged a response with these resources.
-    pub(crate) fn acknowledged(&self, number: usize, kind: Kind, names: &[Id], is_whole: bool) {
+    pub(crate) fn acknowledged(&self, number: usize, kind: Kind, names: &[Id], view: View) {
         let now = Instant::now();
         self.messages[number].fetch_add(1, Ordering::Relaxed);
         *self.last.lock() = Some(now);
-        if is_whole && !self.whole[number].swap(true, Ordering::Relaxed) {
+        if view == View::Whole && !self.whole[number].swap(true, Ordering::Relaxed) {
             self.n_whole.fetch_add(1, Ordering::Relaxed);
             self.progress.notify_one();
         }

@@ -14,7 +14,7 @@ use h2::{RecvStream, SendStream};
 use http::Request;
 use tokio::net::TcpStream;
 
-use crate::fleet::{Fleet, Id};
+use crate::fleet::{Fleet, Id, View};
 use crate::messages::{HEAD_BYTES, Kind, Response, request};
 
 const PATH: &str = "http://pilot/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -169,8 +169,8 @@ impl Stream<'_> {
         if kind == Kind::Listener {
             self.is_complete = true;
         }
-        let is_whole = self.is_complete && self.n_missing == [0; 4];
-        self.fleet.acknowledged(self.number, kind, &ids, is_whole);
+        let view = if self.is_complete && self.n_missing == [0; 4] { View::Whole } else { View::Partial };
+        self.fleet.acknowledged(self.number, kind, &ids, view);
         Ok(())
     }
 }
