@@ -6,6 +6,16 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Prints facts, in the form that was asked for. A closed standard output is no reason to stop.
+pub(crate) fn say<T: Serialize>(facts: &T, output: Output, text: impl FnOnce(&T) -> String) {
+    let text = match output {
+        Output::Json => serde_json::to_string(facts).unwrap_or_default() + "\n",
+        Output::Text => text(facts),
+    };
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
 /// The output of a control plane that is ready.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,14 +48,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Prints it. A closed standard output is no reason to stop.
     pub(crate) fn say(&self, output: Output) {
-        let text = match output {
-            Output::Json => serde_json::to_string(self).unwrap_or_default() + "\n",
-            Output::Text => self.text(),
-        };
-        let mut stdout = io::stdout().lock();
-        let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+        say(self, output, Ready::text);
     }
 
     fn text(&self) -> String {

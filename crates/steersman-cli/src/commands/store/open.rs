@@ -4,18 +4,18 @@
 //! kubeconfig are in a directory that goes with the process, unless one is given.
 
 use crate::Failure;
-use crate::args::{OpenOptions, Output, ServerOptions};
+use crate::args::{OpenOptions, ServerOptions};
 use crate::data_dir::DataDir;
 use crate::plane::Plan;
 use crate::plane::controllers::{Controllers, Role};
 use crate::plane::nodes::{Joining, Nodes};
 use crate::plane::shown::{DumpedLogs, Shown};
+use crate::process::output;
 use crate::process::signals::Signals;
 use anyhow::Context as _;
 use clap::Parser;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steersman_archive::{self as archive, Archive, Redaction};
@@ -112,7 +112,7 @@ pub(crate) async fn run(options: OpenOptions) -> Result<(), Failure> {
         notes: notes.iter().map(|note| plain(note)).collect(),
         version: env!("CARGO_PKG_VERSION"),
     };
-    shown.say(options.output);
+    output::say(&shown, options.output, Opened::text);
     let signal = signals.next().await;
     tracing::info!(signal, "stopping");
     let stop = async {
@@ -161,16 +161,6 @@ fn plain(text: &str) -> String {
 }
 
 impl Opened<'_> {
-    /// Prints it. A closed standard output is no reason to stop.
-    fn say(&self, output: Output) {
-        let text = match output {
-            Output::Json => serde_json::to_string(self).unwrap_or_default() + "\n",
-            Output::Text => self.text(),
-        };
-        let mut stdout = io::stdout().lock();
-        let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    }
-
     fn text(&self) -> String {
         let Opened { objects, revision, .. } = self;
         let mut text = format!("Steersman {} shows {}, {}\n", self.version, self.file.display(), self.format);
