@@ -50,7 +50,8 @@ pub struct Options {
     /// The most bytes of a request. 4 MiB.
     pub request_bytes_max: usize,
     /// How long a peer may take nothing of what is sent to it, how long it may take to send its first request, and how long its owner is looked for.
-    /// 30 s.
+    /// 30 s. Whether a peer takes something is looked at once in this time, so one that stops is cut off after a little more than twice the time
+    /// at the latest.
     pub stall_timeout: Duration,
 }
 
